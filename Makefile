@@ -1,0 +1,67 @@
+# Everything here makes its own virtual environment, ./.venv: a fresh clone needs only
+# Python >= 3.11, make and a package index. PYTHON=python3.12 picks another interpreter.
+SHELL := /bin/bash
+ifndef PYTHON
+PYTHON := $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11,$(shell \
+	$(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))) python3)
+endif
+# Where a driver is, Numba's compiler for its CUDA version (12 or 13) is installed as well.
+ifndef CUDA
+CUDA := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1)
+endif
+VENV := .venv
+BIN := $(VENV)/bin
+comma := ,
+
+.PHONY: help demo test gpu-test lint bench fuzz clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo 'make demo      run examples/heat.py, which writes out/heat.png'
+	@echo 'make test      the tests that need no GPU'
+	@echo 'make gpu-test  the tests that need one'
+	@echo 'make lint      ruff and mypy'
+	@echo 'make bench     the benchmarks of the CPU, and of the GPU where there is one'
+	@echo 'make fuzz      the property tests, with many more examples'
+	@echo 'make clean     remove the environment and everything that was built'
+
+demo: $(VENV)/.has-examples
+	$(BIN)/python examples/heat.py
+
+test: $(VENV)/.has-test
+	$(BIN)/python -m pytest --ignore=tests/gpu
+
+gpu-test: $(VENV)/.has-test
+	$(BIN)/python -m pytest tests/gpu
+
+lint: $(VENV)/.has-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.has-test
+	$(BIN)/python -m benchmarks.cpu
+	$(if $(CUDA),$(BIN)/python -m benchmarks.cuda)
+
+fuzz: $(VENV)/.has-test
+	$(BIN)/python -m pytest tests --ignore=tests/gpu --timeout=0 --hypothesis-profile=fuzz
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp for each set of optional dependencies; a change of pyproject.toml installs again.
+$(VENV)/.has-%: pyproject.toml | $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*$(if $(CUDA),$(comma)cuda$(CUDA))]'
+	@touch $@
+
+.PRECIOUS: $(VENV)/.has-%
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo 'graphjit needs Python 3.11 or newer; name one with make PYTHON=python3.12' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "$(PYTHON) can't make a virtual environment: its modules venv and ensurepip are" \
+			'missing. On Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@

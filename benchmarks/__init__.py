@@ -1,0 +1,1 @@
+"""Runnable comparisons with hand-written code: `python -m benchmarks.cpu` and `.cuda`."""

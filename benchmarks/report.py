@@ -1,0 +1,192 @@
+"""Interleaved timing, and the table, JSON and exit status of a benchmark."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement: graphjit's figure, what it is compared with, and the target.
+
+    Parameters
+    ----------
+    name : str
+        What is measured.
+    value : float
+        graphjit's median, in `unit`.
+    unit : str
+        Unit of `value` and `reference`.
+    reference : float, optional
+        Median of what it is compared with, in the same run.
+    against : str
+        What that is.
+    limit : float, optional
+        Largest acceptable ratio to the reference, or value where there is no reference.
+    faster_by : float, optional
+        Smallest acceptable ratio of the reference to the value.
+    """
+
+    name: str
+    value: float
+    unit: str
+    reference: float | None = None
+    against: str = ""
+    limit: float | None = None
+    faster_by: float | None = None
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is met; None where there is none."""
+        if self.faster_by is not None:
+            assert self.reference is not None
+            return self.reference >= self.faster_by * self.value
+        if self.limit is None:
+            return None
+        return self.value <= self.limit * (1 if self.reference is None else self.reference)
+
+    @property
+    def target(self) -> str:
+        """The target in words."""
+        if self.faster_by is not None:
+            return f">= {self.faster_by:g}x faster"
+        if self.limit is None:
+            return ""
+        return f"<= {self.limit:g}x" if self.reference else f"<= {self.limit:g} {self.unit}"
+
+
+def interleaved(
+    contestants: Mapping[str, Callable[[], Any]],
+    *,
+    rounds: int,
+    calls: int = 1,
+    sync: Callable[[], Any] = lambda: None,
+    sync_inside: bool = True,
+) -> dict[str, float]:
+    """Median seconds of one call of each contestant, measured in turns.
+
+    Parameters
+    ----------
+    contestants : mapping of str to callable
+        What to call; each is called in every round, so that drift hits all alike.
+    rounds : int
+        Samples of each.
+    calls : int
+        Calls in a sample.
+    sync : callable
+        Waits until the calls are done.
+    sync_inside : bool
+        Whether that wait is part of the sample; without it, only what the caller waits for is.
+
+    Returns
+    -------
+    dict of str to float
+    """
+    samples: dict[str, list[float]] = {name: [] for name in contestants}
+    for function in contestants.values():
+        for _ in range(3):
+            function()
+    for _ in range(rounds):
+        for name, function in contestants.items():
+            sync()
+            start = time.perf_counter()
+            for _ in range(calls):
+                function()
+            if sync_inside:
+                sync()
+            samples[name].append((time.perf_counter() - start) / calls)
+    sync()
+    return {name: statistics.median(taken) for name, taken in samples.items()}
+
+
+def finish(rows: list[Row], machine: Mapping[str, Any], argv: list[str] | None = None) -> int:
+    """Print the table, write the JSON, and say by the exit status whether the targets were met.
+
+    Parameters
+    ----------
+    rows : list of Row
+        The measurements.
+    machine : mapping
+        What they were made on.
+    argv : list of str, optional
+        Command line: ``--check`` and ``--json PATH``.
+
+    Returns
+    -------
+    int
+        1 if ``--check`` was given and a target missed, else 0.
+    """
+    options = _options(argv)
+    print(", ".join(f"{key} {value}" for key, value in machine.items()))
+    print(f"{'':44}{'graphjit':>12}{'other':>12}{'ratio':>8}  target")
+    for row in rows:
+        other = "" if row.reference is None else f"{row.reference:.3g} {row.unit}"
+        ratio = "" if row.reference is None else f"{row.value / row.reference:.3g}"
+        verdict = {True: "met", False: "MISSED", None: ""}[row.met]
+        print(
+            f"{row.name:44}{f'{row.value:.3g} {row.unit}':>12}{other:>12}{ratio:>8}  "
+            f"{row.target} {verdict} {f'({row.against})' if row.against else ''}".rstrip()
+        )
+    if options.json:
+        record = {
+            "commit": commit(),
+            "machine": dict(machine),
+            "rows": [{**asdict(row), "met": row.met} for row in rows],
+        }
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(record, indent=2) + "\n")
+    return int(options.check and any(row.met is False for row in rows))
+
+
+def _options(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="record the figures there")
+    return parser.parse_args(argv)
+
+
+def commit() -> str:
+    """The commit, with "+changes" where the tree has uncommitted ones; "unknown" without git."""
+    try:
+        head = _git("rev-parse", "HEAD")
+        return head + ("+changes" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def machine() -> dict[str, Any]:
+    """The processor, its cores, and the versions that matter."""
+    names = [
+        line.split(":")[1].strip()
+        for line in _read("/proc/cpuinfo").splitlines()
+        if line.startswith("model name")
+    ]
+    return {
+        "cpu": names[0] if names else platform.processor() or platform.machine(),
+        "cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in ("numba", "numba-cuda", "llvmlite")},
+    }
+
+
+def _read(path: str) -> str:
+    return Path(path).read_text() if Path(path).exists() else ""

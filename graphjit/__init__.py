@@ -1,0 +1,79 @@
+"""graphjit: a tracing JIT for graphs of Numba CUDA kernels."""
+
+from graphjit._array import Array
+from graphjit._context import default_device, devices, stream, synchronize, use_backend
+from graphjit._creation import (
+    arange,
+    array,
+    asarray,
+    empty,
+    empty_like,
+    full,
+    full_like,
+    ones,
+    ones_like,
+    zeros,
+    zeros_like,
+)
+from graphjit._errors import (
+    ArgumentError,
+    ConcretizationError,
+    DeviceError,
+    DeviceMemoryError,
+    DTypeError,
+    GraphjitError,
+    KernelCompileError,
+    LaunchError,
+    LeakedTracerError,
+    TraceError,
+    UnsupportedKernelError,
+)
+from graphjit._graph import Graph
+from graphjit._graphed import Graphed, graphed, make_graph
+from graphjit._intercept import install as _install
+from graphjit._stages import Compiled, Lowered, Traced
+from graphjit.backends.base import Device
+from graphjit.kernel.frontend import declare_effects
+
+_install()
+
+__version__ = "0.1.0"
+__all__ = [
+    "ArgumentError",
+    "Array",
+    "Compiled",
+    "ConcretizationError",
+    "DTypeError",
+    "Device",
+    "DeviceError",
+    "DeviceMemoryError",
+    "Graph",
+    "Graphed",
+    "GraphjitError",
+    "KernelCompileError",
+    "LaunchError",
+    "LeakedTracerError",
+    "Lowered",
+    "TraceError",
+    "Traced",
+    "UnsupportedKernelError",
+    "arange",
+    "array",
+    "asarray",
+    "declare_effects",
+    "default_device",
+    "devices",
+    "empty",
+    "empty_like",
+    "full",
+    "full_like",
+    "graphed",
+    "make_graph",
+    "ones",
+    "ones_like",
+    "stream",
+    "synchronize",
+    "use_backend",
+    "zeros",
+    "zeros_like",
+]

@@ -1,0 +1,360 @@
+"""Array: device memory with a shape, a dtype and strides."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from graphjit import backends
+from graphjit._context import current_stream, default_device
+from graphjit._errors import DeviceError, DTypeError
+from graphjit._layout import Layout, contiguous, layout_of
+from graphjit.backends.base import Device, Memory
+from graphjit.kernel import frontend
+
+
+@functools.lru_cache(maxsize=4096)
+def numba_type(layout: Layout, readonly: bool = False) -> Any:
+    """Numba's type of an array of this layout; raises DTypeError where Numba has none."""
+    try:
+        return frontend.array_type(layout.dtype, layout.ndim, layout.order, readonly)
+    except Exception as error:
+        raise DTypeError(
+            f"Numba kernels have no element type {layout.dtype}; convert the array first"
+        ) from error
+
+
+class Array:
+    """Device memory with a shape, a dtype and strides.
+
+    Made by `array`, `asarray`, `empty` and their kin, and returned by graphed functions. It can be
+    handed to Numba kernels, inside and outside graphed functions, on every backend.
+
+    Parameters
+    ----------
+    memory : Memory
+        What keeps the elements alive.
+    address : int
+        Device address of the first element.
+    layout : Layout
+        Shape, strides and dtype.
+    device : Device
+        Where the memory is.
+    readonly : bool
+        Whether kernels and assignments may not write it.
+
+    Examples
+    --------
+    >>> import graphjit as gj
+    >>> a = gj.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> a.shape, a[:, 1].copy_to_host()
+    ((2, 2), array([2., 4.]))
+    """
+
+    __slots__ = ("__weakref__", "_address", "_device", "_layout", "_memory", "_readonly")
+    # NumPy then leaves `ndarray + Array` and the like to this class, which has no arithmetic.
+    __array_ufunc__ = None
+
+    def __init__(
+        self, memory: Memory, address: int, layout: Layout, device: Device, readonly: bool = False
+    ) -> None:
+        self._memory = memory
+        self._address = address
+        self._layout = layout
+        self._device = device
+        self._readonly = readonly
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each axis."""
+        return self._layout.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next along each axis."""
+        return self._layout.strides
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        return self._layout.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self._layout.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._layout.size
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self._layout.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self._layout.nbytes
+
+    @property
+    def device(self) -> Device:
+        """Where the memory is."""
+        return self._device
+
+    @property
+    def T(self) -> Array:  # noqa: N802 - NumPy's name
+        """The transposed view."""
+        return self.transpose()
+
+    def transpose(self, *axes: int) -> Array:
+        """The view with its axes permuted, or reversed where none are given."""
+        return self._view(self._layout.transpose(axes or None), 0)
+
+    def reshape(self, *shape: Any) -> Array:
+        """The view of another shape; raises ValueError where only a copy could have it."""
+        return self._view(self._layout.reshape(_shape(shape)), 0)
+
+    def ravel(self) -> Array:
+        """The one-dimensional view; a copy where there is none, as in NumPy."""
+        if self._layout.order != "C":
+            return self.copy().reshape(-1)
+        return self.reshape(-1)
+
+    def __getitem__(self, key: Any) -> Array:
+        layout, offset = self._layout.index(key)
+        return self._view(layout, offset)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if self._readonly:
+            raise ValueError("assignment destination is read-only")
+        target = self[key]
+        backend = backends.get(self._device.backend)
+        if isinstance(value, Array):
+            if value._device != self._device:
+                raise DeviceError(f"cannot assign an array on {value._device} to one on {self._device}")
+            if value.dtype == target.dtype and value.shape == target.shape:
+                backend.copy(
+                    value._address, value._layout, target._address, target._layout, current_stream()
+                )
+                return
+        host = np.broadcast_to(np.asarray(value), target.shape).astype(target.dtype, copy=False)
+        backend.upload(host, target._address, target._layout, current_stream())
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d array")
+        return self.shape[0]
+
+    def copy(self) -> Array:
+        """A copy in fresh row-major memory.
+
+        Returns
+        -------
+        Array
+        """
+        result = allocate(contiguous(self.shape, self.dtype), self._device)
+        backends.get(self._device.backend).copy(
+            self._address, self._layout, result._address, result._layout, current_stream()
+        )
+        return result
+
+    def astype(self, dtype: Any) -> Array:
+        """A copy with another element type, converted as NumPy converts.
+
+        Parameters
+        ----------
+        dtype : dtype-like
+            The new element type.
+
+        Returns
+        -------
+        Array
+        """
+        if np.dtype(dtype) == self.dtype:
+            return self.copy()
+        return from_host(self.copy_to_host().astype(dtype), self._device)
+
+    def copy_to_host(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+        """The elements as a fresh NumPy array, once they are computed.
+
+        Parameters
+        ----------
+        out : numpy.ndarray, optional
+            Written in place of a fresh array.
+
+        Returns
+        -------
+        numpy.ndarray
+        """
+        host = backends.get(self._device.backend).download(
+            self._address, self._layout, current_stream()
+        )
+        if out is None:
+            return host
+        out[...] = host
+        return out
+
+    def copy_to_device(self, source: Any) -> None:
+        """Overwrite the elements with those of a NumPy array or an Array of the same shape."""
+        self[...] = source
+
+    def item(self) -> Any:
+        """The only element, as a Python scalar."""
+        return self.copy_to_host().item()
+
+    def block_until_ready(self) -> Array:
+        """Wait until the elements are computed.
+
+        Returns
+        -------
+        Array
+            This array.
+        """
+        backends.get(self._device.backend).synchronize(self._device)
+        return self
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ValueError("the truth value of an array with more than one element is ambiguous")
+        return bool(self.item())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if self._device.backend == "cpu" and copy is not True:
+            host = self._host_view()
+        elif copy is False:
+            raise ValueError(f"an array on {self._device} can only be copied to the host")
+        else:
+            host = self.copy_to_host()
+        return host if dtype is None else host.astype(dtype, copy=False)
+
+    def _host_view(self) -> np.ndarray[Any, Any]:
+        """The elements in place, on the CPU; the view keeps the memory alive."""
+        memory: Any = self._memory
+        view = np.ndarray(
+            self.shape,
+            self.dtype,
+            np.asarray(memory),
+            self._address - memory.address,
+            self.strides,
+        )
+        if self._readonly:
+            view.flags.writeable = False
+        return view
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        # Numba's front end asks for it when a kernel closes over the array, on any backend: the
+        # address is all it wants.
+        if self._device.backend != "cuda" and not frontend.lowering():
+            raise AttributeError(f"an array on {self._device} has no __cuda_array_interface__")
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "strides": self.strides,
+            "typestr": self.dtype.str,
+            "descr": self.dtype.descr,
+            "data": (self._address if self.size else 0, self._readonly),
+            "stream": None,
+        }
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if self._device.backend != "cpu":
+            raise BufferError("DLPack export of CUDA arrays isn't there yet; use __cuda_array_interface__")
+        return self._host_view().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0) if self._device.backend == "cpu" else (2, self._device.index)
+
+    @property
+    def _numba_type_(self) -> Any:
+        return numba_type(self._layout, self._readonly)
+
+    def __reduce__(self) -> Any:
+        return from_host, (self.copy_to_host(),)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Array:
+        return self.copy()
+
+    def __repr__(self) -> str:
+        values = repr(self.copy_to_host())
+        return f"graphjit.{values[0].upper()}{values[1:-1]}, device='{self._device}')"
+
+    def _view(self, layout: Layout, offset: int) -> Array:
+        return Array(self._memory, self._address + offset, layout, self._device, self._readonly)
+
+
+def allocate(layout: Layout, device: Device | None = None) -> Array:
+    """An array of that layout, uninitialised, on the default device if none is named."""
+    device = device or default_device()
+    numba_type(layout)  # refuse what no kernel could take, before there is memory
+    low, high = layout.extent
+    memory = backends.get(device.backend).allocate(device, high - low, current_stream())
+    return Array(memory, memory.address - low, layout, device)
+
+
+def from_host(value: np.ndarray[Any, Any], device: Device | None = None) -> Array:
+    """A copy of a host array, in fresh memory of the same order."""
+    order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
+    result = allocate(contiguous(value.shape, value.dtype, order), device)
+    backends.get(result.device.backend).upload(
+        value, result._address, result._layout, current_stream()
+    )
+    return result
+
+
+def adopt(value: Any, device: Device | None = None) -> Array | None:
+    """The array of another library as an Array over the same memory, without a copy.
+
+    Parameters
+    ----------
+    value : object
+        An Array, or anything with ``__cuda_array_interface__``; NumPy arrays on the CPU.
+    device : Device, optional
+        The device wanted; the default one if none is named.
+
+    Returns
+    -------
+    Array or None
+        None if there is nothing to adopt on that device without a copy.
+    """
+    if isinstance(value, Array):
+        return value
+    if isinstance(value, np.ndarray):
+        device = device or default_device()
+        if device.backend != "cpu":
+            return None
+        return _over(value.ctypes.data, layout_of(value), device, value, not value.flags.writeable)
+    interface = getattr(value, "__cuda_array_interface__", None)
+    if interface is None:
+        return None
+    dtype = np.dtype(interface["typestr"])
+    if dtype.kind == "V" and interface.get("descr"):
+        dtype = np.dtype(interface["descr"])
+    shape = tuple(interface["shape"])
+    strides = interface.get("strides") or contiguous(shape, dtype).strides
+    address, readonly = interface["data"]
+    cuda_device = backends.get("cuda").devices()[0]
+    return _over(address, Layout(shape, tuple(strides), dtype), cuda_device, value, bool(readonly))
+
+
+def _over(address: int, layout: Layout, device: Device, owner: object, readonly: bool) -> Array:
+    low, high = layout.extent
+    memory = backends.get(device.backend).adopt(device, address + low, high - low, owner)
+    return Array(memory, address, layout, device, readonly)
+
+
+def _shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)):
+        shape = tuple(shape[0])
+    return tuple(int(length) for length in shape)

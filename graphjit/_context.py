@@ -1,0 +1,195 @@
+"""Which device and which stream calls use."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from graphjit import backends
+from graphjit._errors import DeviceError
+from graphjit.backends.base import Device
+
+
+class _ThreadState(threading.local):
+    device: Device | None = None
+    stream: Any = None
+
+
+_state = _ThreadState()
+_process_device: Device | None = None
+
+
+def devices(backend: str | None = None) -> tuple[Device, ...]:
+    """The devices that graphs can run on.
+
+    Parameters
+    ----------
+    backend : {"cpu", "cuda"}, optional
+        Only that backend's.
+
+    Returns
+    -------
+    tuple of Device
+        CUDA devices first, where there are any; the CPU is always there.
+
+    Raises
+    ------
+    DeviceError
+        If there is no such backend.
+
+    Examples
+    --------
+    >>> import graphjit as gj
+    >>> gj.devices("cpu")[0].backend
+    'cpu'
+    """
+    if backend is not None:
+        return backends.get(backend).devices()
+    return backends.get("cuda").devices() + backends.get("cpu").devices()
+
+
+def default_device() -> Device:
+    """The device that new arrays and calls without device arrays use.
+
+    Returns
+    -------
+    Device
+        What `use_backend` chose, else what the variable GRAPHJIT_BACKEND names, else the first CUDA
+        device, else the CPU.
+
+    Raises
+    ------
+    DeviceError
+        If the variable names a backend that has no device.
+
+    Examples
+    --------
+    >>> import graphjit as gj
+    >>> with gj.use_backend("cpu"):
+    ...     print(gj.default_device())
+    cpu:0
+    """
+    global _process_device
+    if _state.device is not None:
+        return _state.device
+    if _process_device is None:
+        name = os.environ.get("GRAPHJIT_BACKEND")
+        _process_device = _first_device(name) if name else devices()[0]
+    return _process_device
+
+
+class use_backend:  # noqa: N801 - reads as a function at its call sites
+    """Choose the backend of new arrays and calls: from here on, or within a ``with`` block.
+
+    Called as a function it sets the choice for the whole process; as a context manager it is undone
+    at the end of the block and is this thread's alone.
+
+    Parameters
+    ----------
+    backend : {"cpu", "cuda"}
+        Which backend's first device to use.
+
+    Raises
+    ------
+    DeviceError
+        If there is no such backend, or it has no device.
+
+    Examples
+    --------
+    >>> import graphjit as gj
+    >>> with gj.use_backend("cpu"):
+    ...     a = gj.zeros(3)
+    >>> a.device.backend
+    'cpu'
+    """
+
+    def __init__(self, backend: str) -> None:
+        global _process_device
+        self._device = _first_device(backend)
+        self._previous = _process_device
+        _process_device = self._device
+        self._outer: Device | None = None
+
+    def __enter__(self) -> Device:
+        global _process_device
+        _process_device = self._previous
+        self._outer = _state.device
+        _state.device = self._device
+        return self._device
+
+    def __exit__(self, *exception: object) -> None:
+        _state.device = self._outer
+
+
+@contextlib.contextmanager
+def stream(handle: Any) -> Iterator[None]:
+    """Launch on a stream within a ``with`` block.
+
+    Parameters
+    ----------
+    handle : stream object or int
+        A Numba, CuPy, PyTorch or cuda.core stream, or the address of a CUstream. The CPU backend
+        has no streams and ignores it.
+
+    Raises
+    ------
+    TypeError
+        If it isn't a stream.
+
+    Examples
+    --------
+    >>> import graphjit as gj
+    >>> with gj.stream(0):
+    ...     a = gj.zeros(3)
+    """
+    outer = _state.stream
+    _state.stream = _stream_address(handle)
+    try:
+        yield
+    finally:
+        _state.stream = outer
+
+
+def current_stream() -> int | None:
+    """Address of the stream that calls launch on; None for the default stream."""
+    return _state.stream
+
+
+def synchronize() -> None:
+    """Wait until the default device has finished all it was given.
+
+    Examples
+    --------
+    >>> import graphjit as gj
+    >>> gj.synchronize()
+    """
+    device = default_device()
+    backends.get(device.backend).synchronize(device)
+
+
+def _first_device(name: str) -> Device:
+    found = backends.get(name).devices()
+    if not found:
+        raise DeviceError(
+            f"backend {name!r} has no device here"
+            + ("; is there an NVIDIA driver, and numba-cuda's [cu12] or [cu13]?" if name == "cuda" else "")
+        )
+    return found[0]
+
+
+def _stream_address(handle: Any) -> int | None:
+    if handle is None or (isinstance(handle, int) and handle == 0):
+        return None
+    for attribute in ("ptr", "cuda_stream", "handle"):  # CuPy, PyTorch, Numba and cuda.core
+        value = getattr(handle, attribute, None)
+        if value is not None:
+            return int(getattr(value, "value", None) or value) or None
+    if isinstance(handle, int):
+        return handle
+    protocol = getattr(handle, "__cuda_stream__", None)
+    if protocol is not None:
+        return int((protocol() if callable(protocol) else protocol)[1])
+    raise TypeError(f"expected a stream or the address of one, got {type(handle).__name__}")

@@ -1,0 +1,250 @@
+"""graphed(): the decorator, its cache of compiled functions, and the call."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+from graphjit._graph import Graph
+from graphjit._guards import changed
+from graphjit._signature import Key, Signature
+from graphjit._stages import Compiled, Lowered, Traced, trace
+from graphjit._trace import current
+
+_CACHE_SIZE = 128
+
+
+class Graphed:
+    """A function that is traced once for each signature and replayed from then on.
+
+    Made by `graphed`; also works as a method.
+
+    Parameters
+    ----------
+    function : callable
+        The user's function.
+    static_argnums : sequence of int
+        Positions of static parameters.
+    static_argnames : sequence of str
+        Names of static parameters.
+    cache_size : int
+        How many signatures are kept; the one unused for longest goes first.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        static_argnums: Sequence[int] = (),
+        static_argnames: Sequence[str] = (),
+        cache_size: int = _CACHE_SIZE,
+        _method: bool = False,
+    ) -> None:
+        if not callable(function):
+            raise TypeError(f"graphed() takes a function, not a {type(function).__name__}")
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._options = (tuple(static_argnums), tuple(static_argnames), cache_size)
+        self._signature = Signature(function, static_argnums, static_argnames, _method)
+        self._cache: OrderedDict[Key, Compiled] = OrderedDict()
+        self._cache_size = cache_size
+        self._lock = threading.RLock()
+        self._method: Graphed | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if current() is not None:
+            # Inside another trace a graphed function is part of that graph.
+            return self._function(*args, **kwargs)
+        arguments = self._signature.arguments(self._signature.bind(args, kwargs))
+        compiled = self._cache.get(arguments.key)
+        if compiled is None or changed(compiled.traced.guards) is not None:
+            compiled = self._compile(arguments)
+        return compiled.run(arguments)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """Trace for these arguments, without running anything.
+
+        Returns
+        -------
+        Traced
+            Its `graph` is what the function does.
+
+        Examples
+        --------
+        >>> import graphjit as gj
+        >>> print(gj.graphed(lambda x: x[1:]).trace(gj.zeros(3)).graph)
+        graph <lambda>(x: float64[3])
+            return x+8:float64[2]@0
+        """
+        return self._trace(self._signature.arguments(self._signature.bind(args, kwargs)))
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """Trace and schedule for these arguments, without running anything.
+
+        Returns
+        -------
+        Lowered
+        """
+        return self.trace(*args, **kwargs).lower()
+
+    def cache_clear(self) -> None:
+        """Forget and free all compiled signatures."""
+        with self._lock:
+            compiled = list(self._cache.values())
+            self._cache.clear()
+        for item in compiled:
+            item.close()
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        with self._lock:
+            if self._method is None:
+                self._method = Graphed(self._function, *self._options, _method=True)
+        return _BoundMethod(self._method, instance)
+
+    def __repr__(self) -> str:
+        return f"<graphed {self._signature.name}>"
+
+    def _trace(self, arguments: Any) -> Traced:
+        statics = {static.name: static.value for static in arguments.key.statics}
+        first = self._signature.names[0] if self._signature.names else ""
+        instance = statics.get(first) if self._signature.method else None
+        return trace(self._function, self._signature, arguments, instance)
+
+    def _compile(self, arguments: Any) -> Compiled:
+        with self._lock:
+            found = self._cache.get(arguments.key)
+            if found is not None and changed(found.traced.guards) is None:
+                return found
+            compiled = self._trace(arguments).lower().compile()
+            # A replaced or evicted one may still be running on another thread: it is freed when
+            # nothing refers to it.
+            self._cache[arguments.key] = compiled
+            self._cache.move_to_end(arguments.key)
+            while len(self._cache) > self._cache_size:
+                self._cache.popitem(last=False)
+            return compiled
+
+
+class _BoundMethod:
+    """A graphed method bound to its instance."""
+
+    def __init__(self, graphed: Graphed, instance: Any) -> None:
+        self._graphed = graphed
+        self.__self__ = instance
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._graphed(self.__self__, *args, **kwargs)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """As `Graphed.trace`."""
+        return self._graphed.trace(self.__self__, *args, **kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """As `Graphed.lower`."""
+        return self._graphed.lower(self.__self__, *args, **kwargs)
+
+
+@overload
+def graphed(function: Callable[..., Any], /) -> Graphed: ...
+@overload
+def graphed(
+    *,
+    static_argnums: int | Sequence[int] = ...,
+    static_argnames: str | Sequence[str] = ...,
+    cache_size: int = ...,
+) -> Callable[[Callable[..., Any]], Graphed]: ...
+
+
+def graphed(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    cache_size: int = _CACHE_SIZE,
+) -> Any:
+    """Record a function of Numba kernels into a graph at its first call, and replay it after.
+
+    The function is run on tracers once for each signature: shapes, dtypes and strides of its array
+    arguments, classes of its numbers, values of its static arguments, and the device. Arrays are
+    taken by reference, numbers may change from call to call, and results are fresh arrays.
+
+    Parameters
+    ----------
+    function : callable
+        Launches `@cuda.jit` kernels on its arguments and on arrays it makes.
+    static_argnums : int or sequence of int
+        Positions of arguments that are part of the signature by value: sizes, flags, choices.
+    static_argnames : str or sequence of str
+        The same, by name.
+    cache_size : int
+        How many signatures are kept.
+
+    Returns
+    -------
+    Graphed
+        Called like the function; `trace`, `lower` and `cache_clear` are its methods.
+
+    Raises
+    ------
+    TypeError
+        If it isn't a function.
+    ValueError
+        If a static argument isn't a parameter.
+
+    Examples
+    --------
+    >>> import graphjit as gj
+    >>> from numba import cuda
+    >>> @cuda.jit
+    ... def scale(x, out, k):
+    ...     i = cuda.grid(1)
+    ...     if i < x.size:
+    ...         out[i] = k * x[i]
+    >>> @gj.graphed
+    ... def twice_scaled(x, k):
+    ...     out = gj.empty_like(x)
+    ...     scale[1, 32](x, out, k)
+    ...     scale[1, 32](out, out, k)
+    ...     return out
+    >>> twice_scaled(gj.array([1.0, 2.0]), 3.0).copy_to_host()
+    array([ 9., 18.])
+    """
+    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    if function is None:
+        return lambda f: Graphed(f, numbers, names, cache_size)
+    return Graphed(function, numbers, names, cache_size)
+
+
+def make_graph(function: Callable[..., Any]) -> Callable[..., Graph]:
+    """Make a function that traces another and returns its Graph.
+
+    Parameters
+    ----------
+    function : callable
+        As for `graphed`; a graphed function is taken as it is.
+
+    Returns
+    -------
+    callable
+        Takes the function's arguments; runs nothing and needs no device.
+
+    Examples
+    --------
+    >>> import graphjit as gj
+    >>> graph = gj.make_graph(lambda x: x[::2])(gj.zeros(4))
+    >>> graph.outputs[0].view.layout.shape
+    (2,)
+    """
+    wrapped = function if isinstance(function, Graphed) else Graphed(function)
+
+    @functools.wraps(function)
+    def traced(*args: Any, **kwargs: Any) -> Graph:
+        return wrapped.trace(*args, **kwargs).graph
+
+    return traced

@@ -1,0 +1,300 @@
+"""The stages of a graphed function as objects: Traced, Lowered, Compiled."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import optree
+
+from graphjit import _scalars, backends
+from graphjit._array import Array, adopt
+from graphjit._binding import Binding, Overlaps
+from graphjit._context import current_stream
+from graphjit._errors import ArgumentError, DeviceError
+from graphjit._graph import Access, Graph, ScalarRef
+from graphjit._guards import Guard, guards_of
+from graphjit._signature import NAMESPACE, ArrayAval, Arguments, Key, Signature, register_dataclass
+from graphjit._trace import Trace
+from graphjit._tracers import Tracer
+from graphjit.schedule.schedule import Schedule, schedule
+
+
+@dataclass(frozen=True)
+class _Dynamic:
+    """A result leaf that the graph computes: its place in `Graph.outputs`."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class _Argument:
+    """A result leaf that is an argument itself: its place among the argument leaves."""
+
+    index: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Fixed:
+    """A result leaf that doesn't depend on the arguments."""
+
+    value: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """A function traced for arguments of certain shapes and dtypes.
+
+    Parameters
+    ----------
+    graph : Graph
+        What it does.
+    key : Key
+        What it was traced for.
+    closures : dict
+        Buffer index and array, for each array it closes over.
+    guards : tuple of Guard
+        Outside names it was traced with.
+    """
+
+    graph: Graph
+    key: Key
+    closures: dict[int, Any]
+    guards: tuple[Guard, ...]
+    signature: Signature
+    _out_tree: Any
+    _out_leaves: tuple[_Dynamic | _Argument | _Fixed, ...]
+
+    def lower(self) -> Lowered:
+        """Schedule the graph for its device.
+
+        Returns
+        -------
+        Lowered
+
+        Raises
+        ------
+        UnsupportedKernelError
+            If the device's backend can't run one of the kernels; nothing has run then.
+        DeviceError
+            If a closed-over array is on another device.
+        """
+        device = self.key.device
+        for value in self.closures.values():
+            array = value if isinstance(value, np.ndarray) else adopt(value)
+            if isinstance(array, Array) and array._device != device:
+                raise DeviceError(
+                    f"{self.graph.name} closes over an array on {array._device}, and is called on "
+                    f"{device}; move one of them"
+                )
+        plan = schedule(self.graph)
+        backends.get(device.backend).check(plan)
+        return Lowered(self, plan)
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A traced function with its schedule.
+
+    Parameters
+    ----------
+    traced : Traced
+        Where it comes from.
+    schedule : Schedule
+        How it runs when no arguments overlap.
+    """
+
+    traced: Traced
+    schedule: Schedule
+
+    def as_text(self) -> str:
+        """The schedule: each node, what it waits for, and its source line.
+
+        Returns
+        -------
+        str
+        """
+        return str(self.schedule)
+
+    def compile(self) -> Compiled:
+        """Instantiate the graph on its device.
+
+        Returns
+        -------
+        Compiled
+        """
+        return Compiled(self)
+
+
+class Compiled:
+    """A function compiled for arguments of certain shapes and dtypes; call it to replay.
+
+    Parameters
+    ----------
+    lowered : Lowered
+        Where it comes from.
+    """
+
+    def __init__(self, lowered: Lowered) -> None:
+        self.lowered = lowered
+        self.traced = lowered.traced
+        graph = self.traced.graph
+        self._device = self.traced.key.device
+        self._backend = backends.get(self._device.backend)
+        self._executables: dict[Overlaps, Any] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+        self._outputs = graph.outputs
+        self._scalar_inputs = tuple(
+            index for index, value in enumerate(graph.inputs) if isinstance(value, ScalarRef)
+        )
+        self._binding = Binding(
+            graph, lowered.schedule.externals, self.traced.closures, self._device
+        )
+        self._executable(())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Replay on arguments of the shapes and dtypes it was compiled for."""
+        signature = self.traced.signature
+        arguments = signature.arguments(signature.bind(args, kwargs))
+        if arguments.key != self.traced.key:
+            raise ArgumentError(
+                f"{signature.name} was compiled for other arguments: "
+                + "; ".join(differences(self.traced.key, arguments.key))
+            )
+        return self.run(arguments)
+
+    def run(self, arguments: Arguments) -> Any:
+        """Replay on bound arguments, whose key is this object's."""
+        if self._closed:
+            raise RuntimeError(f"{self.traced.graph.name}: this compiled function is closed")
+        leaves = arguments.leaves
+        stream = current_stream()
+        graph = self.traced.graph
+        scalars = _scalars.evaluate(graph.scalars, [leaves[i] for i in self._scalar_inputs])
+        call = self._binding.bind(leaves, stream)
+        executable = self._executable(call.overlaps)
+        executable.run(call.pointers, scalars, stream)
+        call.finish(stream)
+        return self._results(arguments.given, call, scalars)
+
+    def close(self) -> None:
+        """Free what the executables own; a second call does nothing."""
+        with self._lock:
+            self._closed = True
+            executables, self._executables = self._executables, {}
+        for executable in executables.values():
+            executable.close()
+
+    def _executable(self, overlaps: Overlaps) -> Any:
+        executable = self._executables.get(overlaps)
+        if executable is None:
+            with self._lock:
+                executable = self._executables.get(overlaps)
+                if executable is None:
+                    plan = (
+                        schedule(self.traced.graph, overlaps) if overlaps else self.lowered.schedule
+                    )
+                    executable = self._backend.build(plan, self._device)
+                    self._executables[overlaps] = executable
+        return executable
+
+    def _results(self, given: tuple[Any, ...], call: Any, scalars: Sequence[Any]) -> Any:
+        results = []
+        for leaf in self.traced._out_leaves:
+            if isinstance(leaf, _Fixed):
+                results.append(leaf.value)
+            elif isinstance(leaf, _Argument):
+                results.append(given[leaf.index])
+            else:
+                output = self._outputs[leaf.index]
+                if isinstance(output, Access):
+                    results.append(call.array(output.view))
+                else:
+                    results.append(scalars[output.index])
+        return optree.tree_unflatten(self.traced._out_tree, results)
+
+
+def trace(function: Callable[..., Any], signature: Signature, arguments: Arguments, instance: Any) -> Traced:
+    """Run a function on tracers and record what it does.
+
+    Parameters
+    ----------
+    function : callable
+        The user's function.
+    signature : Signature
+        Its parameters.
+    arguments : Arguments
+        The arguments to trace for.
+    instance : object
+        What a method is bound to, if it is static; else None.
+
+    Returns
+    -------
+    Traced
+    """
+    key = arguments.key
+    recorder = Trace(signature.name)
+    with recorder.recording():
+        tracers: list[Tracer] = []
+        for index, aval in enumerate(key.avals):
+            name = key.leaf_name(index)
+            if isinstance(aval, ArrayAval):
+                tracers.append(
+                    recorder.array_input(aval.layout, name, aval.readonly, aval.record)
+                )
+            else:
+                _scalars.check_range(arguments.leaves[index], name)
+                tracers.append(recorder.scalar_input(aval.type, name))
+        dynamic = dict(zip(key.names, optree.tree_unflatten(key.tree, tracers), strict=True))
+        statics = {static.name: static.value for static in key.statics}
+        values = tuple(
+            statics[name] if name in statics else dynamic[name] for name in signature.names
+        )
+        result = signature.call(function, values)
+        out_leaves, out_tree = optree.tree_flatten(result, namespace=NAMESPACE)
+        if any([register_dataclass(leaf) for leaf in out_leaves]):
+            out_leaves, out_tree = optree.tree_flatten(result, namespace=NAMESPACE)
+        inputs = {id(tracer): index for index, tracer in enumerate(tracers)}
+        outputs = []
+        described: list[_Dynamic | _Argument | _Fixed] = []
+        for leaf in out_leaves:
+            if isinstance(leaf, Tracer):
+                outputs.append(recorder.output(leaf))
+                described.append(
+                    _Argument(inputs[id(leaf)]) if id(leaf) in inputs else _Dynamic(len(outputs) - 1)
+                )
+            else:
+                described.append(_Fixed(leaf))
+        graph = recorder.graph(tuple(outputs))
+    return Traced(
+        graph,
+        key,
+        recorder.closures,
+        guards_of(function, instance),
+        signature,
+        out_tree,
+        tuple(described),
+    )
+
+
+def differences(was: Key, now: Key) -> list[str]:
+    """What makes two keys differ, in the user's terms."""
+    found = []
+    if was.device != now.device:
+        found.append(f"device was {was.device} and is {now.device}")
+    for before, after in zip(was.statics, now.statics, strict=False):
+        if before != after:
+            found.append(f"static argument was {before!r} and is {after!r}")
+    if was.tree != now.tree:
+        found.append(f"structure was {was.tree} and is {now.tree}")
+    else:
+        for index, (before_aval, after_aval) in enumerate(zip(was.avals, now.avals, strict=True)):
+            if before_aval != after_aval:
+                found.append(
+                    f"argument {was.leaf_name(index)} was {before_aval} and is {after_aval}"
+                )
+    return found

@@ -1,0 +1,327 @@
+"""Trace: records what a function does to tracers into a Graph."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from graphjit import _scalars
+from graphjit._array import Array, adopt
+from graphjit._errors import GraphjitError, LaunchError, TraceError
+from graphjit._graph import (
+    Access,
+    Buffer,
+    Constant,
+    Copy,
+    Fill,
+    Graph,
+    Launch,
+    Node,
+    Operand,
+    Scalar,
+    ScalarRef,
+    View,
+    constant,
+)
+from graphjit._layout import Layout, contiguous, layout_of
+from graphjit._location import Location, user_location
+from graphjit._tracers import ArrayTracer, ScalarTracer, Tracer
+from graphjit.kernel import frontend
+
+# What CUDA allows on every device that Numba supports.
+_MAX_GRID = (2**31 - 1, 65535, 65535)
+_MAX_BLOCK = (1024, 1024, 64)
+_MAX_THREADS = 1024
+_MAX_SHARED = 227 * 1024
+
+SCALARS = (bool, int, float, complex, np.number, np.bool_)
+_state = threading.local()
+
+
+def current() -> Trace | None:
+    """The trace that runs on this thread, if one does."""
+    return getattr(_state, "trace", None)
+
+
+class Trace:
+    """The graph of one function, while it is being recorded.
+
+    Parameters
+    ----------
+    name : str
+        Name of the traced function.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.active = False
+        # Arrays that are not the graph's own: what the function or its kernels close over.
+        self.closures: dict[int, Any] = {}
+        self._buffers: list[Buffer] = []
+        self._versions: list[int] = []
+        self._scalars: list[Scalar] = []
+        self._inputs: list[View | ScalarRef] = []
+        self._nodes: list[Node] = []
+        self._closure_views: dict[int, View] = {}
+        self._keep: list[Any] = []
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Make this the thread's trace; whatever happens inside, it ends with the block."""
+        outer = current()
+        _state.trace = self
+        self.active = True
+        try:
+            yield
+        finally:
+            self.active = False
+            _state.trace = outer
+
+    def graph(self, outputs: tuple[Access | ScalarRef, ...]) -> Graph:
+        """What was recorded, returning `outputs`."""
+        return Graph(
+            self.name,
+            tuple(self._buffers),
+            tuple(self._scalars),
+            tuple(self._inputs),
+            tuple(self._nodes),
+            outputs,
+        )
+
+    # -- values -----------------------------------------------------------------------------------
+
+    def array_input(self, layout: Layout, name: str, readonly: bool, record: bool) -> ArrayTracer:
+        """A tracer for an array argument."""
+        view = self._new_view("input", layout, name)
+        self._inputs.append(view)
+        return ArrayTracer(self, view, name, readonly=readonly, record=record)
+
+    def scalar_input(self, type_: type, name: str) -> ScalarTracer:
+        """A tracer for a number argument."""
+        ref = self._new_scalar(Scalar("input", (), type_, name))
+        self._inputs.append(ref)
+        return ScalarTracer(self, ref, type_, name)
+
+    def empty(self, layout: Layout) -> ArrayTracer:
+        """A temporary of that layout, uninitialised."""
+        name = f"t{sum(b.storage == 'temporary' for b in self._buffers)}"
+        return ArrayTracer(self, self._new_view("temporary", layout, name), name)
+
+    def scalar_op(self, op: str, operands: tuple[Any, ...]) -> ScalarTracer:
+        """Record an operation on host scalars."""
+        refs = tuple(self._scalar(operand) for operand in operands)
+        type_ = _scalars.result_type(op, [_scalars.operand_type(r, self._scalars) for r in refs])
+        ref = self._new_scalar(Scalar(op, refs, type_))
+        return ScalarTracer(self, ref, type_, f"%{ref.index}")
+
+    def output(self, value: Tracer) -> Access | ScalarRef:
+        """What the graph returns for a tracer."""
+        if value._trace is not self:
+            value._live()
+            raise TraceError(f"{value!r} belongs to another trace, that of {value._trace.name}")
+        if isinstance(value, ScalarTracer):
+            return value._ref
+        assert isinstance(value, ArrayTracer)
+        return self._read(value._view)
+
+    # -- nodes ------------------------------------------------------------------------------------
+
+    def launch(
+        self,
+        dispatcher: Any,
+        args: tuple[Any, ...],
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        shared_bytes: int,
+    ) -> None:
+        """Record a kernel launch."""
+        where = user_location()
+        name = dispatcher.py_func.__name__
+        _check_configuration(name, grid, block, shared_bytes, where)
+        traced = tuple(self._traced(arg, f"argument {i} of {name}") for i, arg in enumerate(args))
+        try:
+            argtypes = tuple(frontend.type_of(dispatcher, arg) for arg in traced)
+            kernel = frontend.kernel_ir(dispatcher, frontend.select(dispatcher, argtypes))
+        except GraphjitError as error:
+            raise type(error)(f"{error}\n  launched at {where}") from error.__cause__
+        except ValueError as error:
+            raise TraceError(f"{name} was launched at {where} with a bad argument: {error}") from None
+        operands = tuple(self._operands(traced))
+        reads, writes = [], []
+        touched: set[int] = set()
+        for leaf, operand in zip(kernel.leaves, operands, strict=True):
+            if isinstance(operand, View) and leaf.path in kernel.effects.reads:
+                reads.append(self._read(operand))
+            if isinstance(operand, View) and leaf.path in kernel.effects.writes:
+                writes.append(operand)
+        for captured in kernel.captured:
+            view = self._closure(captured)
+            reads.append(self._read(view))
+            writes.append(view)
+        touched = {view.buffer for view in writes}
+        for buffer in touched:
+            self._versions[buffer] += 1
+        self._nodes.append(
+            Launch(
+                kernel,
+                operands,
+                _three(grid),
+                _three(block),
+                shared_bytes,
+                tuple(dict.fromkeys(reads)),
+                tuple(dict.fromkeys(Access(v, self._versions[v.buffer]) for v in writes)),
+                where,
+            )
+        )
+
+    def assign(self, target: ArrayTracer, value: Any) -> None:
+        """Record ``target[...] = value`` as a Copy or a Fill."""
+        where = user_location()
+        if isinstance(value, (*SCALARS, ScalarTracer)):
+            if isinstance(value, ScalarTracer):
+                value = self._cast(value, target.dtype)
+            operand = self._scalar(value)
+            self._nodes.append(Fill(operand, self._write(target._view), where))
+            return
+        if isinstance(value, (list, tuple)):
+            value = np.asarray(value, target.dtype)
+        source = self._traced(value, "the assigned value")
+        if not isinstance(source, ArrayTracer):
+            raise TraceError(f"cannot assign {type(value).__name__} to an array at {where}")
+        if source.dtype != target.dtype:
+            raise TraceError(
+                f"cannot assign {source.dtype} elements to a {target.dtype} array at {where}; "
+                "convert with a kernel, or outside @graphed with .astype()"
+            )
+        try:
+            strides = np.broadcast_to(source._layout._model, target.shape).strides
+        except ValueError as error:
+            raise ValueError(f"{error} (at {where})") from None
+        view = View(
+            source._view.buffer, source._view.offset, Layout(target.shape, strides, source.dtype)
+        )
+        self._nodes.append(Copy(self._read(view), self._write(target._view), where))
+
+    # -- parts ------------------------------------------------------------------------------------
+
+    def _traced(self, value: Any, what: str) -> Any:
+        """A kernel argument with every array in it replaced by a tracer of this trace."""
+        if isinstance(value, Tracer):
+            self.output(value)  # refuses tracers of other traces
+            return value
+        if isinstance(value, SCALARS):
+            return value
+        if isinstance(value, tuple):
+            items = [self._traced(item, what) for item in value]
+            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        if isinstance(value, np.void):
+            host = np.array(value)
+            view = self._closure(host)
+            return ArrayTracer(self, view, "record", record=True)
+        if isinstance(value, (Array, np.ndarray)) or hasattr(value, "__cuda_array_interface__"):
+            view = self._closure(value)
+            readonly = value._readonly if isinstance(value, Array) else (
+                isinstance(value, np.ndarray) and not value.flags.writeable
+            )
+            return ArrayTracer(self, view, self._buffers[view.buffer].name, readonly=readonly)
+        raise TraceError(
+            f"{what} is a {type(value).__name__}, which a traced kernel can't take "
+            f"(at {user_location()}); pass arrays, numbers and tuples of them"
+        )
+
+    def _operands(self, args: tuple[Any, ...]) -> Iterator[Operand]:
+        for arg in args:
+            if isinstance(arg, tuple):
+                yield from self._operands(arg)
+            elif isinstance(arg, ArrayTracer):
+                yield arg._view
+            else:
+                yield self._scalar(arg)
+
+    def _closure(self, value: Any) -> View:
+        """The view of an array that isn't the graph's own, by reference."""
+        view = self._closure_views.get(id(value))
+        if view is None:
+            name = f"c{len(self.closures)}"
+            layout = layout_of(value) if isinstance(value, np.ndarray) else _adopted(value)._layout
+            view = self._new_view("closure", layout, name)
+            self.closures[view.buffer] = value
+            self._closure_views[id(value)] = view
+        return view
+
+    def _scalar(self, value: Any) -> ScalarRef | Constant:
+        if isinstance(value, ScalarTracer):
+            self.output(value)
+            return value._ref
+        _scalars.check_range(value, "constant")
+        return constant(value)
+
+    def _cast(self, value: ScalarTracer, dtype: np.dtype[Any]) -> ScalarTracer:
+        """A scalar as an element of an array, converted as NumPy's assignment converts."""
+        if np.can_cast(np.dtype(value._type), dtype, "same_kind"):
+            return value
+        return self.scalar_op(f"cast.{dtype.name}", (value,))
+
+    def _new_view(self, storage: Any, layout: Layout, name: str) -> View:
+        low, high = layout.extent
+        self._buffers.append(Buffer(len(self._buffers), storage, high - low, name))
+        self._versions.append(0)
+        return View(len(self._buffers) - 1, -low, layout)
+
+    def _new_scalar(self, scalar: Scalar) -> ScalarRef:
+        self._scalars.append(scalar)
+        return ScalarRef(len(self._scalars) - 1)
+
+    def _read(self, view: View) -> Access:
+        return Access(view, self._versions[view.buffer])
+
+    def _write(self, view: View) -> Access:
+        self._versions[view.buffer] += 1
+        return Access(view, self._versions[view.buffer])
+
+
+def _adopted(value: Any) -> Array:
+    array = adopt(value)
+    if array is None:
+        raise TraceError(f"cannot use a {type(value).__name__} in a graph")
+    return array
+
+
+def to_device(trace: Trace, value: Any) -> ArrayTracer:
+    """A fresh array with the elements of a host array, as they are at each call."""
+    host = value if isinstance(value, (np.ndarray, Tracer, Array)) else np.asarray(value)
+    result = trace.empty(contiguous(tuple(host.shape), host.dtype))
+    result[...] = host
+    return result
+
+
+def _three(dims: tuple[int, ...]) -> tuple[int, int, int]:
+    x, y, z = (*(int(d) for d in dims), 1, 1)[:3]
+    return x, y, z
+
+
+def _check_configuration(
+    name: str, grid: tuple[int, ...], block: tuple[int, ...], shared_bytes: int, where: Location
+) -> None:
+    for what, dims, limits in (("grid", grid, _MAX_GRID), ("block", block, _MAX_BLOCK)):
+        for axis, length, limit in zip("xyz", dims, limits, strict=False):
+            if not 1 <= length <= limit:
+                raise LaunchError(
+                    f"{name} was launched at {where} with a {what} of {tuple(dims)}: "
+                    f"{axis} must be from 1 to {limit}"
+                )
+    threads = int(np.prod(block))
+    if threads > _MAX_THREADS:
+        raise LaunchError(
+            f"{name} was launched at {where} with {threads} threads a block; "
+            f"at most {_MAX_THREADS} are possible"
+        )
+    if not 0 <= shared_bytes <= _MAX_SHARED:
+        raise LaunchError(
+            f"{name} was launched at {where} with {shared_bytes} bytes of dynamic shared memory; "
+            f"from 0 to {_MAX_SHARED} are possible"
+        )

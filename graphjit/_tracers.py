@@ -1,0 +1,300 @@
+"""The values a traced function sees in place of arrays and numbers."""
+
+from __future__ import annotations
+
+import linecache
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from graphjit._array import _shape, numba_type
+from graphjit._errors import ConcretizationError, LeakedTracerError, TraceError
+from graphjit._graph import ScalarRef, View
+from graphjit._layout import Layout, contiguous
+from graphjit._location import Location, user_location
+
+if TYPE_CHECKING:
+    from graphjit._trace import Trace
+
+
+class Tracer:
+    """What stands for a value while a function is traced."""
+
+    __slots__ = ("_made", "_name", "_trace")
+    __array_ufunc__: Any = None
+
+    def __init__(self, trace: Trace, name: str) -> None:
+        self._trace = trace
+        self._name = name
+        self._made = user_location()
+
+    def _live(self) -> Trace:
+        """The trace, if it is still running."""
+        if not self._trace.active:
+            raise LeakedTracerError(
+                f"{self!r} was used at {user_location()} after its trace had ended. It was made at "
+                f"{self._made} while {self._trace.name} was traced; return it from the function "
+                "instead of storing it elsewhere"
+            )
+        return self._trace
+
+    def _concrete(self, use: str, remedy: str) -> NoReturn:
+        """Refuse a use that needs the value now."""
+        self._live()
+        raise concretization_error(use, self, remedy)
+
+    def __int__(self) -> int:
+        self._concrete("int()", self._remedy())
+
+    def __index__(self) -> int:
+        self._concrete("an integer index or size", self._remedy())
+
+    def __float__(self) -> float:
+        self._concrete("float()", self._remedy())
+
+    def __complex__(self) -> complex:
+        self._concrete("complex()", self._remedy())
+
+    def __bool__(self) -> bool:
+        self._concrete(
+            "bool() (an if, while, and, or, not)",
+            "a branch on it would freeze one side; decide inside a kernel, "
+            "or make the argument static (static_argnames)",
+        )
+
+    def __str__(self) -> str:
+        if not self._trace.active:
+            return repr(self)
+        self._concrete("str()", "return the value and print it outside, or print inside a kernel")
+
+    def __format__(self, spec: str) -> str:
+        self._concrete("format()", "return the value and print it outside, or print inside a kernel")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        self._concrete("a NumPy function", "write a kernel for it, or return the value")
+
+    def __reduce__(self) -> Any:
+        self._concrete("pickling or copying", "use .copy(), or return the value")
+
+    def _remedy(self) -> str:
+        return "return the value and convert it outside"
+
+
+class ArrayTracer(Tracer):
+    """Stands for an array while a function is traced."""
+
+    __slots__ = ("_readonly", "_record", "_view")
+
+    def __init__(
+        self, trace: Trace, view: View, name: str, *, readonly: bool = False, record: bool = False
+    ) -> None:
+        super().__init__(trace, name)
+        self._view = view
+        self._readonly = readonly
+        self._record = record
+
+    @property
+    def _layout(self) -> Layout:
+        return self._view.layout
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each axis."""
+        return self._layout.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next along each axis."""
+        return self._layout.strides
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        return self._layout.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self._layout.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._layout.size
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self._layout.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self._layout.nbytes
+
+    @property
+    def T(self) -> ArrayTracer:  # noqa: N802 - NumPy's name
+        """The transposed view."""
+        return self.transpose()
+
+    def transpose(self, *axes: int) -> ArrayTracer:
+        """The view with its axes permuted, or reversed where none are given."""
+        return self._derived(self._layout.transpose(axes or None), 0)
+
+    def reshape(self, *shape: Any) -> ArrayTracer:
+        """The view of another shape; raises ValueError where only a copy could have it."""
+        return self._derived(self._layout.reshape(_shape(shape)), 0)
+
+    def ravel(self, order: str = "C") -> ArrayTracer:
+        """The one-dimensional view; a copy where there is none, as in NumPy."""
+        if self._layout.order != "C":
+            return self.copy().reshape(-1)
+        return self.reshape(-1)
+
+    def __getitem__(self, key: Any) -> ArrayTracer:
+        layout, offset = self._index(key)
+        return self._derived(layout, offset)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        trace = self._live()
+        if self._readonly:
+            raise ValueError("assignment destination is read-only")
+        trace.assign(self[key], value)
+
+    def _index(self, key: Any) -> tuple[Layout, int]:
+        self._live()
+        for item in key if isinstance(key, tuple) else (key,):
+            if isinstance(item, Tracer):
+                raise concretization_error(
+                    "an index", item, "pass the index to a kernel, or make it static"
+                )
+        return self._layout.index(key)
+
+    def copy(self) -> ArrayTracer:
+        """A copy in fresh row-major memory."""
+        result = self._live().empty(contiguous(self.shape, self.dtype))
+        result[...] = self
+        return result
+
+    def copy_to_device(self, source: Any, stream: Any = 0) -> None:
+        """Overwrite the elements with those of another array of the same shape."""
+        self[...] = source
+
+    def copy_to_host(self, *args: Any, **kwargs: Any) -> Any:
+        """Refused: the elements exist only when the graph runs."""
+        self._concrete("copy_to_host()", "return the array and copy it outside")
+
+    def item(self) -> Any:
+        """Refused: the element exists only when the graph runs."""
+        self._concrete("item()", "return the array and read it outside")
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d array")
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def _numba_type_(self) -> Any:
+        self._live()
+        if self._record:
+            from numba.cuda.np.numpy_support import from_dtype
+
+            return from_dtype(self.dtype)
+        return numba_type(self._layout, self._readonly)
+
+    def _foreign(self) -> NoReturn:
+        self._live()
+        raise TraceError(
+            f"another library asked for the memory of {self!r} at {user_location()}:\n"
+            f"    {_source(user_location())}\n"
+            "only Numba kernels become part of a graph (CuPy raw kernels, ufuncs of "
+            '@vectorize(target="cuda") and other libraries\' calls don\'t); call it outside @graphed, '
+            "or write it as a @cuda.jit kernel"
+        )
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        self._foreign()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        self._foreign()
+
+    def _derived(self, layout: Layout, offset: int) -> ArrayTracer:
+        self._live()
+        view = View(self._view.buffer, self._view.offset + offset, layout)
+        return ArrayTracer(self._trace, view, self._name, readonly=self._readonly)
+
+    def __repr__(self) -> str:
+        return f"<traced array {self._name}: {self._layout}>"
+
+
+class ScalarTracer(Tracer):
+    """Stands for a number while a function is traced; arithmetic on it is recorded."""
+
+    __slots__ = ("_ref", "_type")
+
+    def __init__(self, trace: Trace, ref: ScalarRef, type_: type, name: str) -> None:
+        super().__init__(trace, name)
+        self._ref = ref
+        self._type = type_
+
+    @property
+    def _numba_type_(self) -> Any:
+        from numba.cuda.typing.typeof import typeof
+
+        self._live()
+        return typeof(self._type(1))
+
+    def _remedy(self) -> str:
+        return f"make {self._name} static (static_argnames), or compute with it inside a kernel"
+
+    def __hash__(self) -> int:
+        self._concrete("hash() (a dict key, a set, a cached call, a launch configuration)", self._remedy())
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method != "__call__" or kwargs or ufunc.nout != 1:
+            self._concrete(f"numpy.{ufunc.__name__}.{method}", self._remedy())
+        return self._live().scalar_op(f"numpy.{ufunc.__name__}", inputs)
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return self._live().scalar_op("round", (self,) if digits is None else (self, digits))
+
+    def __repr__(self) -> str:
+        return f"<traced {self._type.__name__} {self._name}>"
+
+
+def _record(op: str, reflected: bool) -> Any:
+    def method(self: ScalarTracer, *others: Any) -> Any:
+        for other in others:
+            if not isinstance(other, (ScalarTracer, int, float, complex, bool, np.generic)):
+                return NotImplemented
+        return self._live().scalar_op(op, (*others, self) if reflected else (self, *others))
+
+    return method
+
+
+_BINARY = "add sub mul truediv floordiv mod pow and or xor lshift rshift"
+for _name in _BINARY.split():
+    _op = f"{_name}_" if _name in ("and", "or") else _name
+    setattr(ScalarTracer, f"__{_name}__", _record(_op, False))
+    setattr(ScalarTracer, f"__r{_name}__", _record(_op, True))
+for _name in "lt le gt ge eq ne neg pos invert".split():
+    setattr(ScalarTracer, f"__{_name}__", _record(_name, False))
+for _name in "abs floor ceil trunc".split():
+    setattr(ScalarTracer, f"__{_name}__", _record(_name, False))
+
+
+def concretization_error(use: str, value: Any, remedy: str) -> ConcretizationError:
+    """The error for a use that needs a traced value now, with the user's line."""
+    where = user_location()
+    return ConcretizationError(
+        f"{use} needs the value of {value!r}, which only exists when the graph runs.\n"
+        f"  at {where}:\n    {_source(where)}\n  {remedy}"
+    )
+
+
+def _source(where: Location) -> str:
+    return linecache.getline(where.file, where.line).strip() or "<source not available>"

@@ -1,0 +1,35 @@
+"""The backends, each imported when it is first asked for."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+
+from graphjit._errors import DeviceError
+from graphjit.backends.base import Backend
+
+NAMES = ("cpu", "cuda")
+
+
+@functools.cache
+def get(name: str) -> Backend:
+    """The backend of that name.
+
+    Parameters
+    ----------
+    name : {"cpu", "cuda"}
+        Which one.
+
+    Returns
+    -------
+    Backend
+
+    Raises
+    ------
+    DeviceError
+        If there is no such backend.
+    """
+    if name not in NAMES:
+        raise DeviceError(f"no backend {name!r}; there are {', '.join(map(repr, NAMES))}")
+    backend: Backend = importlib.import_module(f"graphjit.backends.{name}").BACKEND
+    return backend

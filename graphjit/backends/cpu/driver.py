@@ -1,0 +1,614 @@
+"""The native function around a kernel's thread functions: loops over blocks and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphjit.backends.cpu.intrinsics import EXCHANGE_FIELDS
+from graphjit.backends.cpu.regions import CONTEXT, Cut
+
+# What a block is told: its geometry, as i32s in memory that all its regions read.
+_GEOMETRY = (
+    *(f"gj.ntid.{a}" for a in "xyz"),
+    *(f"gj.nctaid.{a}" for a in "xyz"),
+    *(f"gj.ctaid.{a}" for a in "xyz"),
+    "gj.dynamic_size",
+)
+_STATE, _LANE = 4, 64
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one worker's scratch memory is divided for a block.
+
+    Parameters
+    ----------
+    shared : int
+        Bytes of static shared memory, a multiple of 16; dynamic shared memory follows.
+    frame, local : int
+        Bytes a thread keeps while it waits, in rows of slots and as addressable memory.
+    waits : bool
+        Whether threads wait at all.
+    """
+
+    shared: int
+    frame: int
+    local: int
+    waits: bool
+
+    def size(self, threads: int, dynamic: int) -> int:
+        """Bytes for one block of `threads` threads with `dynamic` bytes of shared memory."""
+        memory = (self.shared + dynamic + 63) // 64 * 64
+        if self.waits:
+            lanes = (threads + _LANE - 1) // _LANE * _LANE
+            memory += lanes * (self.frame + self.local + _STATE + 4 * EXCHANGE_FIELDS)
+        return memory
+
+    def pointers(self) -> str:
+        """Instructions that find the parts from `%gj.scratch`."""
+        return f"""  %gj.nt0 = mul i32 %gj.ntid.x, %gj.ntid.y
+  %gj.nt = mul i32 %gj.nt0, %gj.ntid.z
+  %gj.nt64 = zext i32 %gj.nt to i64
+  %gj.lanes0 = add i64 %gj.nt64, {_LANE - 1}
+  %gj.stride = and i64 %gj.lanes0, -{_LANE}
+  %gj.dyn64 = zext i32 %gj.dynamic_size to i64
+  %gj.memory0 = add i64 %gj.dyn64, {self.shared + 63}
+  %gj.memory = and i64 %gj.memory0, -64
+  %gj.shared = getelementptr i8, ptr %gj.scratch, i64 0
+  %gj.frame = getelementptr i8, ptr %gj.scratch, i64 %gj.memory
+  %gj.frames = mul i64 %gj.stride, {self.frame}
+  %gj.locals = getelementptr i8, ptr %gj.frame, i64 %gj.frames
+  %gj.local.size = mul i64 %gj.stride, {self.local}
+  %gj.states = getelementptr i8, ptr %gj.locals, i64 %gj.local.size
+  %gj.state.size = mul i64 %gj.stride, {_STATE}
+  %gj.exchange = getelementptr i8, ptr %gj.states, i64 %gj.state.size
+"""
+
+
+def _load_geometry() -> str:
+    return "".join(
+        f"  %{name}.p = getelementptr i32, ptr %gj.geometry, i64 {index}\n"
+        f"  %{name} = load i32, ptr %{name}.p\n"
+        for index, name in enumerate(_GEOMETRY)
+    )
+
+
+def _load_parameters(parameters: Sequence[tuple[str, str]]) -> str:
+    # They can't change while a kernel runs, so one load serves all blocks.
+    return "".join(
+        f"  %{name}.pp = getelementptr ptr, ptr %gj.params, i64 {index}\n"
+        f"  %{name}.p = load ptr, ptr %{name}.pp, !invariant.load !{{}}\n"
+        f"  %{name} = load {type_}, ptr %{name}.p, !invariant.load !{{}}\n"
+        for index, (type_, name) in enumerate(parameters)
+    )
+
+
+def _call_thread(number: int, parameters: Sequence[tuple[str, str]], local: int) -> str:
+    arguments = ", ".join(f"{type_} %{name}" for type_, name in (*parameters, *CONTEXT))
+    return f"""  %gj.lin.64 = zext i32 %gj.lin to i64
+  %gj.local.o = mul nuw nsw i64 %gj.lin.64, {local}
+  %gj.local = getelementptr i8, ptr %gj.locals, i64 %gj.local.o
+  %gj.state = getelementptr i32, ptr %gj.states, i64 %gj.lin.64
+  %gj.next = call i32 @gj.thread.{number}({arguments})
+"""
+
+
+def _nest(parameters: Sequence[tuple[str, str]], layout: Layout, fast_axis: str) -> str:
+    """All threads of a block, for a kernel in which none waits: `fast_axis` innermost."""
+    inner, outer = ("x", "y") if fast_axis == "x" else ("y", "x")
+    axes = ("z", outer, inner)
+    text = (
+        "define internal void @gj.block(ptr %gj.params, ptr noalias %gj.geometry, "
+        "ptr noalias %gj.scratch) alwaysinline nounwind {\nentry:\n"
+        + _load_geometry()
+        + _load_parameters(parameters)
+        + layout.pointers()
+        + "  br label %head.z\n"
+    )
+    before = "entry"
+    for axis in axes:
+        text += (
+            f"head.{axis}:\n"
+            f"  %gj.tid.{axis} = phi i32 [ 0, %{before} ], [ %next.{axis}, %latch.{axis} ]\n"
+        )
+        before = f"head.{axis}"
+        if axis != inner:
+            text += f"  br label %head.{outer if axis == 'z' else inner}\n"
+    text += (
+        "  %lin.z = mul i32 %gj.tid.z, %gj.ntid.y\n"
+        "  %lin.zy = add i32 %lin.z, %gj.tid.y\n"
+        "  %lin.row = mul i32 %lin.zy, %gj.ntid.x\n"
+        "  %gj.lin = add i32 %lin.row, %gj.tid.x\n"
+        + _call_thread(0, parameters, 0)
+        + f"  br label %latch.{inner}\n"
+    )
+    for axis, done in zip(reversed(axes), (f"latch.{outer}", "latch.z", "end"), strict=True):
+        text += (
+            f"latch.{axis}:\n"
+            f"  %next.{axis} = add nuw nsw i32 %gj.tid.{axis}, 1\n"
+            f"  %more.{axis} = icmp slt i32 %next.{axis}, %gj.ntid.{axis}\n"
+            f"  br i1 %more.{axis}, label %head.{axis}, label %{done}\n"
+        )
+    return text + "end:\n  ret void\n}\n"
+
+
+def _range(number: int, parameters: Sequence[tuple[str, str]], layout: Layout) -> str:
+    """Run one region for the threads [begin, end); return their state, or -1 if it differs."""
+    return (
+        f"define internal i32 @gj.range.{number}(ptr %gj.params, ptr noalias %gj.geometry, "
+        "ptr %gj.scratch, i32 %begin, i32 %end) nounwind {\nentry:\n"
+        + _load_geometry()
+        + _load_parameters(parameters)
+        + layout.pointers()
+        + f"""  br label %row
+row:
+  %start = phi i32 [ %begin, %entry ], [ %stop, %row.end ]
+  %all.0 = phi i32 [ -1, %entry ], [ %all, %row.end ]
+  %any.0 = phi i32 [ 0, %entry ], [ %any, %row.end ]
+  %index = udiv i32 %start, %gj.ntid.x
+  %first = mul i32 %index, %gj.ntid.x
+  %x.first = sub i32 %start, %first
+  %gj.tid.y = urem i32 %index, %gj.ntid.y
+  %gj.tid.z = udiv i32 %index, %gj.ntid.y
+  %x.left = sub i32 %gj.ntid.x, %x.first
+  %left = sub i32 %end, %start
+  %count = call i32 @llvm.umin.i32(i32 %x.left, i32 %left)
+  %stop = add i32 %start, %count
+  %x.last = add i32 %x.first, %count
+  br label %thread
+thread:
+  %gj.tid.x = phi i32 [ %x.first, %row ], [ %x.next, %thread ]
+  %all.1 = phi i32 [ %all.0, %row ], [ %all, %thread ]
+  %any.1 = phi i32 [ %any.0, %row ], [ %any, %thread ]
+  %gj.lin = add nuw nsw i32 %first, %gj.tid.x
+"""
+        + _call_thread(number, parameters, layout.local)
+        + """  %all = and i32 %all.1, %gj.next
+  %any = or i32 %any.1, %gj.next
+  %x.next = add nuw nsw i32 %gj.tid.x, 1
+  %x.more = icmp slt i32 %x.next, %x.last
+  br i1 %x.more, label %thread, label %row.end
+row.end:
+  %more = icmp ult i32 %stop, %end
+  br i1 %more, label %row, label %done
+done:
+  %same = icmp eq i32 %all, %any
+  %r = select i1 %same, i32 %all, i32 -1
+  ret i32 %r
+}
+"""
+    )
+
+
+def _dispatch(count: int) -> str:
+    arguments = "ptr %gj.params, ptr %gj.geometry, ptr %gj.scratch, i32 %begin, i32 %end"
+    cases = "".join(f"    i32 {k}, label %region.{k}\n" for k in range(1, count + 1))
+    text = (
+        f"define internal i32 @gj.dispatch(i32 %state, {arguments}) nounwind {{\n"
+        f"  switch i32 %state, label %none [\n{cases}  ]\nnone:\n  unreachable\n"
+    )
+    for k in range(1, count + 1):
+        text += f"region.{k}:\n  %r.{k} = call i32 @gj.range.{k}({arguments})\n  ret i32 %r.{k}\n"
+    return text + "}\n"
+
+
+_CALL = "ptr %gj.params, ptr %gj.geometry, ptr %gj.scratch"
+
+# One warp until none of its threads waits for the warp.
+_WARPS = """
+define internal void @gj.warp(CONTEXT, ptr %states, ptr %exchange, i64 %stride, i32 %first, i32 %end) nounwind {
+entry:
+  %count = sub i32 %end, %first
+  %full = icmp uge i32 %count, 32
+  %part0 = shl i32 1, %count
+  %part = sub i32 %part0, 1
+  %everyone = select i1 %full, i32 -1, i32 %part
+  %start = call i32 @gj.agree(ptr %states, i32 %first, i32 %end)
+  br label %look
+look:
+  %state = phi i32 [ %start, %entry ], [ %together.next, %together ], [ %apart.next, %apart.done ]
+  %mixed = icmp eq i32 %state, -1
+  br i1 %mixed, label %apart, label %uniform
+uniform:
+  %waits = icmp sgt i32 %state, LAST_BLOCK
+  br i1 %waits, label %masks, label %return
+masks:
+  %mask.row = mul i64 %stride, 2
+  %mask.p = getelementptr i32, ptr %exchange, i64 %mask.row
+  %mask = call i32 @gj.agree(ptr %mask.p, i32 %first, i32 %end)
+  %mask.first64 = zext i32 %first to i64
+  %mask.one.p = getelementptr i32, ptr %mask.p, i64 %mask.first64
+  %mask.one = load i32, ptr %mask.one.p
+  %mask.same = icmp eq i32 %mask, %mask.one
+  br i1 %mask.same, label %together, label %apart
+together:
+  call void @gj.exchange.group(ptr %exchange, i64 %stride, i32 %first, i32 %count, i32 %everyone)
+  %together.next = call i32 @gj.dispatch(i32 %state, CONTEXT, i32 %first, i32 %end)
+  br label %look
+apart:
+  %group = call i32 @gj.group(ptr %states, ptr %exchange, i64 %stride, i32 %first, i32 %count)
+  %nobody = icmp eq i32 %group, 0
+  br i1 %nobody, label %return, label %apart.go
+apart.go:
+  call void @gj.exchange.group(ptr %exchange, i64 %stride, i32 %first, i32 %count, i32 %group)
+  br label %lane
+lane:
+  %left = phi i32 [ %group, %apart.go ], [ %left.next, %lane ]
+  %i = call i32 @llvm.cttz.i32(i32 %left, i1 true)
+  %t = add i32 %first, %i
+  %t.end = add i32 %t, 1
+  %t64 = zext i32 %t to i64
+  %t.p = getelementptr i32, ptr %states, i64 %t64
+  %t.state = load i32, ptr %t.p
+  %t.next = call i32 @gj.dispatch(i32 %t.state, CONTEXT, i32 %t, i32 %t.end)
+  %left.1 = sub i32 %left, 1
+  %left.next = and i32 %left, %left.1
+  %lane.more = icmp ne i32 %left.next, 0
+  br i1 %lane.more, label %lane, label %apart.done
+apart.done:
+  %apart.next = call i32 @gj.agree(ptr %states, i32 %first, i32 %end)
+  br label %look
+return:
+  ret void
+}
+
+; The lanes of the warp that may go on: those that wait with the same mask, once nobody of that mask
+; is still on the way. Where the program doesn't say (no mask, or a mask that never fills), the lanes
+; without a mask that stand at one place go first, then whoever is there.
+define internal i32 @gj.group(ptr %states, ptr %exchange, i64 %stride, i32 %first, i32 %count) nounwind {
+entry:
+  %mask.row = mul i64 %stride, 2
+  %masks = getelementptr i32, ptr %exchange, i64 %mask.row
+  br label %outer
+outer:
+  %i = phi i32 [ 0, %entry ], [ %i.next, %outer.next ]
+  %open = phi i32 [ 0, %entry ], [ %open.next, %outer.next ]
+  %partial = phi i32 [ 0, %entry ], [ %partial.next, %outer.next ]
+  %i.t = add i32 %first, %i
+  %i.64 = zext i32 %i.t to i64
+  %i.sp = getelementptr i32, ptr %states, i64 %i.64
+  %i.state = load i32, ptr %i.sp
+  %i.mp = getelementptr i32, ptr %masks, i64 %i.64
+  %i.mask = load i32, ptr %i.mp
+  %i.waits = icmp sgt i32 %i.state, LAST_BLOCK
+  br i1 %i.waits, label %inner, label %outer.next
+inner:
+  %j = phi i32 [ 0, %outer ], [ %j.next, %inner ]
+  %group = phi i32 [ 0, %outer ], [ %group.next, %inner ]
+  %waiting = phi i32 [ 0, %outer ], [ %waiting.next, %inner ]
+  %j.t = add i32 %first, %j
+  %j.64 = zext i32 %j.t to i64
+  %j.sp = getelementptr i32, ptr %states, i64 %j.64
+  %j.state = load i32, ptr %j.sp
+  %j.mp = getelementptr i32, ptr %masks, i64 %j.64
+  %j.mask = load i32, ptr %j.mp
+  %j.waits = icmp sgt i32 %j.state, LAST_BLOCK
+  %same.mask = icmp eq i32 %j.mask, %i.mask
+  %same.state = icmp eq i32 %j.state, %i.state
+  %masked = icmp ne i32 %i.mask, 0
+  %either = or i1 %masked, %same.state
+  %same0 = and i1 %same.mask, %either
+  %same = and i1 %same0, %j.waits
+  %same32 = zext i1 %same to i32
+  %same.bit = shl i32 %same32, %j
+  %group.next = or i32 %group, %same.bit
+  %waits32 = zext i1 %j.waits to i32
+  %waits.bit = shl i32 %waits32, %j
+  %waiting.next = or i32 %waiting, %waits.bit
+  %j.next = add nuw nsw i32 %j, 1
+  %j.more = icmp ult i32 %j.next, %count
+  br i1 %j.more, label %inner, label %inner.end
+inner.end:
+  %elsewhere0 = xor i32 %group.next, -1
+  %elsewhere1 = and i32 %waiting.next, %i.mask
+  %elsewhere = and i32 %elsewhere0, %elsewhere1
+  %arrived = icmp eq i32 %elsewhere, 0
+  %complete = and i1 %arrived, %masked
+  br i1 %complete, label %found, label %note
+note:
+  %open.free = icmp eq i32 %open, 0
+  %open.mine = select i1 %masked, i32 0, i32 %group.next
+  %open.1 = select i1 %open.free, i32 %open.mine, i32 %open
+  %partial.free = icmp eq i32 %partial, 0
+  %partial.1 = select i1 %partial.free, i32 %group.next, i32 %partial
+  br label %outer.next
+outer.next:
+  %open.next = phi i32 [ %open, %outer ], [ %open.1, %note ]
+  %partial.next = phi i32 [ %partial, %outer ], [ %partial.1, %note ]
+  %i.next = add nuw nsw i32 %i, 1
+  %i.more = icmp ult i32 %i.next, %count
+  br i1 %i.more, label %outer, label %nothing
+nothing:
+  %has.open = icmp ne i32 %open.next, 0
+  %r = select i1 %has.open, i32 %open.next, i32 %partial.next
+  ret i32 %r
+found:
+  ret i32 %group.next
+}
+
+; Freeze what the lanes of a group show each other, before any of them goes on and shows more.
+define internal void @gj.exchange.group(ptr %x, i64 %stride, i32 %first, i32 %count, i32 %group) nounwind {
+entry:
+  %first64 = zext i32 %first to i64
+  %value = getelementptr i32, ptr %x, i64 %first64
+  %high = getelementptr i32, ptr %value, i64 %stride
+  %row3 = mul i64 %stride, 3
+  %seen = getelementptr i32, ptr %value, i64 %row3
+  %seen.high = getelementptr i32, ptr %seen, i64 %stride
+  %result = getelementptr i32, ptr %seen.high, i64 %stride
+  %members = getelementptr i32, ptr %result, i64 %stride
+  br label %freeze
+freeze:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %freeze ]
+  %ballot = phi i32 [ 0, %entry ], [ %ballot.next, %freeze ]
+  %i32 = trunc i64 %i to i32
+  %shift = lshr i32 %group, %i32
+  %bit = and i32 %shift, 1
+  %in = icmp ne i32 %bit, 0
+  %v.p = getelementptr i32, ptr %value, i64 %i
+  %v = load i32, ptr %v.p
+  %h.p = getelementptr i32, ptr %high, i64 %i
+  %h = load i32, ptr %h.p
+  %s.p = getelementptr i32, ptr %seen, i64 %i
+  %s = load i32, ptr %s.p
+  %sh.p = getelementptr i32, ptr %seen.high, i64 %i
+  %sh = load i32, ptr %sh.p
+  %s.new = select i1 %in, i32 %v, i32 %s
+  %sh.new = select i1 %in, i32 %h, i32 %sh
+  store i32 %s.new, ptr %s.p
+  store i32 %sh.new, ptr %sh.p
+  %set = icmp ne i32 %v, 0
+  %set32 = zext i1 %set to i32
+  %set.in = and i32 %set32, %bit
+  %set.bit = shl i32 %set.in, %i32
+  %ballot.next = or i32 %ballot, %set.bit
+  %i.next = add nuw nsw i64 %i, 1
+  %i.more = icmp ult i64 %i.next, 32
+  br i1 %i.more, label %freeze, label %tell
+tell:
+  %k = phi i64 [ 0, %freeze ], [ %k.next, %tell ]
+  %k32 = trunc i64 %k to i32
+  %k.shift = lshr i32 %group, %k32
+  %k.bit = and i32 %k.shift, 1
+  %k.in = icmp ne i32 %k.bit, 0
+  %r.p = getelementptr i32, ptr %result, i64 %k
+  %r = load i32, ptr %r.p
+  %m.p = getelementptr i32, ptr %members, i64 %k
+  %m = load i32, ptr %m.p
+  %r.new = select i1 %k.in, i32 %ballot.next, i32 %r
+  %m.new = select i1 %k.in, i32 %group, i32 %m
+  store i32 %r.new, ptr %r.p
+  store i32 %m.new, ptr %m.p
+  %k.next = add nuw nsw i64 %k, 1
+  %k.more = icmp ult i64 %k.next, 32
+  br i1 %k.more, label %tell, label %end
+end:
+  ret void
+}
+"""
+
+# Whether threads agree on a word: that word, or -1.
+_AGREE = """
+define internal i32 @gj.agree(ptr %words, i32 %begin, i32 %end) nounwind {
+entry:
+  br label %next
+next:
+  %i = phi i32 [ %begin, %entry ], [ %i.next, %next ]
+  %all = phi i32 [ -1, %entry ], [ %all.next, %next ]
+  %any = phi i32 [ 0, %entry ], [ %any.next, %next ]
+  %i64 = zext i32 %i to i64
+  %p = getelementptr i32, ptr %words, i64 %i64
+  %w = load i32, ptr %p
+  %all.next = and i32 %all, %w
+  %any.next = or i32 %any, %w
+  %i.next = add nuw nsw i32 %i, 1
+  %more = icmp ult i32 %i.next, %end
+  br i1 %more, label %next, label %done
+done:
+  %same = icmp eq i32 %all.next, %any.next
+  %r = select i1 %same, i32 %all.next, i32 -1
+  ret i32 %r
+}
+"""
+
+# Count the predicates of the threads at a reducing barrier, for each of them to read.
+_REDUCE = """
+define internal void @gj.reduce(ptr %states, ptr %x, i64 %stride, i32 %nt) nounwind {
+entry:
+  %row5 = mul i64 %stride, 5
+  %result = getelementptr i32, ptr %x, i64 %row5
+  %members = getelementptr i32, ptr %result, i64 %stride
+  %nt64 = zext i32 %nt to i64
+  br label %count
+count:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %count ]
+  %true = phi i32 [ 0, %entry ], [ %true.next, %count ]
+  %here = phi i32 [ 0, %entry ], [ %here.next, %count ]
+  %s.p = getelementptr i32, ptr %states, i64 %i
+  %s = load i32, ptr %s.p
+  %v.p = getelementptr i32, ptr %x, i64 %i
+  %v = load i32, ptr %v.p
+  %waits = icmp sgt i32 %s, LAST_PLAIN
+  %waits32 = zext i1 %waits to i32
+  %set = icmp ne i32 %v, 0
+  %both = and i1 %set, %waits
+  %both32 = zext i1 %both to i32
+  %true.next = add i32 %true, %both32
+  %here.next = add i32 %here, %waits32
+  %i.next = add nuw nsw i64 %i, 1
+  %i.more = icmp ult i64 %i.next, %nt64
+  br i1 %i.more, label %count, label %tell
+tell:
+  %k = phi i64 [ 0, %count ], [ %k.next, %tell ]
+  %r.p = getelementptr i32, ptr %result, i64 %k
+  store i32 %true.next, ptr %r.p
+  %m.p = getelementptr i32, ptr %members, i64 %k
+  store i32 %here.next, ptr %m.p
+  %k.next = add nuw nsw i64 %k, 1
+  %k.more = icmp ult i64 %k.next, %nt64
+  br i1 %k.more, label %tell, label %end
+end:
+  ret void
+}
+"""
+
+
+def _scheduled_block(kinds: Sequence[str], layout: Layout) -> str:
+    """A block whose threads wait: all run to their next suspend point, then whoever may goes on."""
+    warps = "warp" in kinds
+    reduces = "reduce" in kinds
+    last_plain = kinds.count("block")
+    last_block = last_plain + kinds.count("reduce")
+    reduce = "  call void @gj.reduce(ptr %gj.states, ptr %gj.exchange, i64 %gj.stride, i32 %gj.nt)\n"
+    text = (
+        "define internal void @gj.block(ptr %gj.params, ptr noalias %gj.geometry, "
+        "ptr %gj.scratch) nounwind {\nentry:\n"
+        + _load_geometry()
+        + layout.pointers()
+        + f"""  %begin = call i32 @gj.range.0({_CALL}, i32 0, i32 %gj.nt)
+  br label %look
+look:
+  %state = phi i32 [ %begin, %entry ], [ %once, %together ], [ %later, %apart.done ]
+  %over = icmp eq i32 %state, 0
+  br i1 %over, label %return, label %warps
+warps:
+"""
+    )
+    if warps:
+        text += f"""  %low = icmp sge i32 %state, 0
+  %high = icmp sle i32 %state, {last_block}
+  %none = and i1 %low, %high
+  br i1 %none, label %arrived, label %warp
+warp:
+  %w = phi i32 [ 0, %warps ], [ %w.next, %warp ]
+  %w.next = add i32 %w, 32
+  %w.end = call i32 @llvm.umin.i32(i32 %w.next, i32 %gj.nt)
+  call void @gj.warp({_CALL}, ptr %gj.states, ptr %gj.exchange, i64 %gj.stride, i32 %w, i32 %w.end)
+  %w.more = icmp ult i32 %w.next, %gj.nt
+  br i1 %w.more, label %warp, label %warps.done
+warps.done:
+  %agreed = call i32 @gj.agree(ptr %gj.states, i32 0, i32 %gj.nt)
+  br label %arrived
+arrived:
+  %now = phi i32 [ %state, %warps ], [ %agreed, %warps.done ]
+"""
+    else:
+        text += "  %now = add i32 %state, 0\n"
+    if reduces:
+        text += reduce
+    text += f"""  switch i32 %now, label %together [
+    i32 0, label %return
+    i32 -1, label %apart
+  ]
+together:
+  %once = call i32 @gj.dispatch(i32 %now, {_CALL}, i32 0, i32 %gj.nt)
+  br label %look
+apart:
+  %t = phi i32 [ 0, %{'arrived' if warps else 'warps'} ], [ %t.end, %apart.next ]
+  %t64 = zext i32 %t to i64
+  %t.p = getelementptr i32, ptr %gj.states, i64 %t64
+  %t.state = load i32, ptr %t.p
+  br label %run
+run:
+  %e = phi i32 [ %t, %apart ], [ %e.next, %run.more ]
+  %e.next = add i32 %e, 1
+  %e.inside = icmp ult i32 %e.next, %gj.nt
+  br i1 %e.inside, label %run.more, label %run.end
+run.more:
+  %e64 = zext i32 %e.next to i64
+  %e.p = getelementptr i32, ptr %gj.states, i64 %e64
+  %e.state = load i32, ptr %e.p
+  %e.same = icmp eq i32 %e.state, %t.state
+  br i1 %e.same, label %run, label %run.end
+run.end:
+  %t.end = add i32 %e, 1
+  %t.over = icmp eq i32 %t.state, 0
+  br i1 %t.over, label %apart.next, label %resume
+resume:
+  %t.next = call i32 @gj.dispatch(i32 %t.state, {_CALL}, i32 %t, i32 %t.end)
+  br label %apart.next
+apart.next:
+  %t.more = icmp ult i32 %t.end, %gj.nt
+  br i1 %t.more, label %apart, label %apart.done
+apart.done:
+  %later = call i32 @gj.agree(ptr %gj.states, i32 0, i32 %gj.nt)
+  br label %look
+return:
+  ret void
+}}
+"""
+    text += _dispatch(len(kinds)) + _AGREE
+    if warps:
+        text += _WARPS.replace("CONTEXT", _CALL).replace("LAST_BLOCK", str(last_block))
+    if reduces:
+        text += _REDUCE.replace("LAST_PLAIN", str(last_plain))
+    return text
+
+
+def driver(
+    symbol: str, parameters: Sequence[tuple[str, str]], cut: Cut, layout: Layout, fast_axis: str
+) -> str:
+    """LLVM text of the native function `symbol` and all between it and the thread functions.
+
+    Parameters
+    ----------
+    symbol : str
+        Its name.
+    parameters : sequence of (str, str)
+        LLVM type and name of each of the kernel's parameters.
+    cut : Cut
+        The thread functions.
+    layout : Layout
+        Division of the scratch memory.
+    fast_axis : {"x", "y"}
+        Innermost axis of the thread loops where no thread waits.
+    """
+    if cut.kinds:
+        block = "".join(_range(k, parameters, layout) for k in range(len(cut.kinds) + 1))
+        block += _scheduled_block(cut.kinds, layout)
+    else:
+        block = _nest(parameters, layout, fast_axis)
+    loads = "".join(
+        f"  %dim.{k}.p = getelementptr i32, ptr %dims, i64 {k}\n"
+        f"  %dim.{k} = load i32, ptr %dim.{k}.p\n"
+        f"  %set.{k} = getelementptr i32, ptr %geometry, i64 {k}\n"
+        f"  store i32 %dim.{k}, ptr %set.{k}\n"
+        for k in range(6)
+    )
+    indices = "".join(
+        f"  %set.c{k} = getelementptr i32, ptr %geometry, i64 {6 + k}\n"
+        f"  store i32 %c{k}, ptr %set.c{k}\n"
+        for k in range(3)
+    )
+    return (
+        block
+        + f"""
+define void @{symbol}(ptr %params, ptr %dims, i64 %begin, i64 %end, ptr noalias %scratch, i32 %dynamic) nounwind {{
+entry:
+  %geometry = alloca [{len(_GEOMETRY)} x i32], align 16
+{loads}  %set.9 = getelementptr i32, ptr %geometry, i64 9
+  store i32 %dynamic, ptr %set.9
+  %gx = zext i32 %dim.3 to i64
+  %gy = zext i32 %dim.4 to i64
+  %gxy = mul i64 %gx, %gy
+  %some = icmp slt i64 %begin, %end
+  br i1 %some, label %block, label %done
+block:
+  %b = phi i64 [ %begin, %entry ], [ %b.next, %block ]
+  %c0.64 = urem i64 %b, %gx
+  %row = udiv i64 %b, %gx
+  %c1.64 = urem i64 %row, %gy
+  %c2.64 = udiv i64 %b, %gxy
+  %c0 = trunc i64 %c0.64 to i32
+  %c1 = trunc i64 %c1.64 to i32
+  %c2 = trunc i64 %c2.64 to i32
+{indices}  call void @gj.block(ptr %params, ptr %geometry, ptr %scratch)
+  %b.next = add nsw i64 %b, 1
+  %more = icmp slt i64 %b.next, %end
+  br i1 %more, label %block, label %done
+done:
+  ret void
+}}
+"""
+    )

@@ -1,0 +1,107 @@
+"""Host memory for Arrays, kept for reuse.
+
+Fresh pages cost more than most kernels (a 16 MB array's page faults take some 4 ms), so freed blocks
+are kept by size, up to a bound.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from graphjit._errors import DeviceMemoryError
+
+_ALIGNMENT = 64
+_KEPT_BYTES = 512 * 2**20
+
+
+class _Blocks:
+    """Freed blocks by size."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: defaultdict[int, list[np.ndarray[Any, Any]]] = defaultdict(list)
+        self._kept = 0
+
+    def take(self, size: int) -> np.ndarray[Any, Any]:
+        with self._lock:
+            blocks = self._free.get(size)
+            if blocks:
+                self._kept -= size
+                return blocks.pop()
+        try:
+            return np.empty(size + _ALIGNMENT, np.uint8)
+        except MemoryError:
+            raise DeviceMemoryError(f"the CPU has no {size} bytes left") from None
+
+    def give(self, size: int, block: np.ndarray[Any, Any]) -> None:
+        with self._lock:
+            if self._kept + size <= _KEPT_BYTES:
+                self._kept += size
+                self._free[size].append(block)
+
+
+_blocks = _Blocks()
+
+
+class HostMemory:
+    """A piece of host memory; a NumPy view of it keeps it from being reused.
+
+    Parameters
+    ----------
+    nbytes : int
+        Size.
+    """
+
+    __slots__ = ("__weakref__", "_block", "address", "nbytes")
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self._block = _blocks.take(_rounded(nbytes))
+        self.address = -(-self._block.ctypes.data // _ALIGNMENT) * _ALIGNMENT
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return _bytes_interface(self.address, self.nbytes)
+
+    def __del__(self) -> None:
+        block = getattr(self, "_block", None)
+        if block is not None and _blocks is not None:
+            _blocks.give(_rounded(self.nbytes), block)
+
+
+class AdoptedMemory:
+    """Host memory that somebody else owns.
+
+    Parameters
+    ----------
+    address : int
+        First byte.
+    nbytes : int
+        Size.
+    owner : object
+        Kept alive.
+    """
+
+    __slots__ = ("__weakref__", "address", "nbytes", "owner")
+
+    def __init__(self, address: int, nbytes: int, owner: object) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self.owner = owner
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return _bytes_interface(self.address, self.nbytes)
+
+
+def _rounded(nbytes: int) -> int:
+    step = 4096 if nbytes >= 4096 else _ALIGNMENT
+    return -(-max(nbytes, 1) // step) * step
+
+
+def _bytes_interface(address: int, nbytes: int) -> dict[str, Any]:
+    return {"version": 3, "data": (address, False), "shape": (nbytes,), "typestr": "|u1"}

@@ -1,0 +1,382 @@
+"""A whole graph replayed on the CPU by one native call."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import os
+import struct
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graphjit.backends.cpu.native import compile_ir, prelude
+from graphjit.backends.cpu.pool import (
+    Crew,
+    Pool,
+    aligned_buffer,
+    default_pool,
+)
+from graphjit.backends.cpu.pool_native import TYPES, native_pool
+from graphjit.kernel.packing import ParamImage
+
+MIN_PARALLEL_WORK = 32_768
+"""Below this much estimated work (see `Step.parallel`) waking others costs more than it saves."""
+
+_MIN_CHUNK_WORK = 4_096
+_CHUNKS_PER_THREAD = 8
+_MAX_CHUNKS = 2**31 - 1
+_PAUSE_NS = 50_000_000
+
+_REPLAY_IR = """
+%Table = type { ptr, i64 }
+%Relocation = type { ptr, ptr, i64 }                       ; target, slot, addend
+; records, count, next (-1: from the start), in the middle of it, scratch, relocations of 8, 4, 2, 1
+%Program = type { ptr, i64, i64, i64, ptr, [4 x %Table] }
+
+RELOCATE_8
+RELOCATE_4
+RELOCATE_2
+RELOCATE_1
+
+; 0 when finished, 1 when to be called again.
+define i32 @graphjit_replay(ptr %program, ptr %pool) {
+entry:
+  %t0 = call i64 @now()
+  %deadline = add i64 %t0, PAUSE_NS
+  %rp = getelementptr %Program, ptr %program, i32 0, i32 0
+  %records = load ptr, ptr %rp
+  %cp = getelementptr %Program, ptr %program, i32 0, i32 1
+  %count = load i64, ptr %cp
+  %nextp = getelementptr %Program, ptr %program, i32 0, i32 2
+  %next = load i64, ptr %nextp
+  %midp = getelementptr %Program, ptr %program, i32 0, i32 3
+  %mid = load i64, ptr %midp
+  %scp = getelementptr %Program, ptr %program, i32 0, i32 4
+  %scratch = load ptr, ptr %scp
+  %fresh = icmp slt i64 %next, 0
+  br i1 %fresh, label %relocate, label %again
+relocate:
+  %t8 = getelementptr %Program, ptr %program, i32 0, i32 5, i32 0
+  call void @relocate8(ptr %t8)
+  %t4 = getelementptr %Program, ptr %program, i32 0, i32 5, i32 1
+  call void @relocate4(ptr %t4)
+  %t2 = getelementptr %Program, ptr %program, i32 0, i32 5, i32 2
+  call void @relocate2(ptr %t2)
+  %t1 = getelementptr %Program, ptr %program, i32 0, i32 5, i32 3
+  call void @relocate1(ptr %t1)
+  br label %loop
+again:
+  %was_mid = icmp ne i64 %mid, 0
+  store i64 0, ptr %midp
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %relocate ], [ %next, %again ], [ %i1, %clock ]
+  %resume = phi i1 [ false, %relocate ], [ %was_mid, %again ], [ false, %clock ]
+  %in = icmp slt i64 %i, %count
+  br i1 %in, label %step, label %finished
+step:
+  %rec = getelementptr %Record, ptr %records, i64 %i
+  %np = getelementptr %Record, ptr %rec, i32 0, i32 5
+  %chunks = load i32, ptr %np
+  %many = icmp sgt i32 %chunks, 1
+  br i1 %many, label %spread, label %alone
+alone:
+  %fp = getelementptr %Record, ptr %rec, i32 0, i32 0
+  %f = load ptr, ptr %fp
+  %pp = getelementptr %Record, ptr %rec, i32 0, i32 1
+  %params = load ptr, ptr %pp
+  %dims = getelementptr %Record, ptr %rec, i32 0, i32 2
+  %bp = getelementptr %Record, ptr %rec, i32 0, i32 3
+  %blocks = load i64, ptr %bp
+  %dp = getelementptr %Record, ptr %rec, i32 0, i32 6
+  %shared = load i32, ptr %dp
+  call void %f(ptr %params, ptr %dims, i64 0, i64 %blocks, ptr %scratch, i32 %shared)
+  br label %clock
+spread:
+  %run = inttoptr i64 POOL_RUN to ptr
+  %state = call i32 %run(ptr %pool, ptr %rec, i1 %resume, i64 %deadline)
+  %paused = icmp ne i32 %state, 0
+  br i1 %paused, label %middle, label %clock
+clock:
+  %i1 = add i64 %i, 1
+  %t = call i64 @now()
+  %late = icmp sgt i64 %t, %deadline
+  br i1 %late, label %between, label %loop
+between:
+  store i64 %i1, ptr %nextp
+  ret i32 1
+middle:
+  store i64 %i, ptr %nextp
+  store i64 1, ptr %midp
+  ret i32 1
+finished:
+  ret i32 0
+}
+"""
+
+_RELOCATE_IR = """
+define internal void @relocate{size}(ptr %table) {{
+entry:
+  %first = load ptr, ptr %table
+  %np = getelementptr %Table, ptr %table, i32 0, i32 1
+  %n = load i64, ptr %np
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %body ]
+  %in = icmp slt i64 %i, %n
+  br i1 %in, label %body, label %out
+body:
+  %r = getelementptr %Relocation, ptr %first, i64 %i
+  %target = load ptr, ptr %r
+  %sp = getelementptr %Relocation, ptr %r, i32 0, i32 1
+  %slot = load ptr, ptr %sp
+  %ap = getelementptr %Relocation, ptr %r, i32 0, i32 2
+  %a64 = load i64, ptr %ap
+  %v = load i{bits}, ptr %slot, align 1
+  {addend}
+  %s = add i{bits} %v, %a
+  store i{bits} %s, ptr %target, align 1
+  %i1 = add i64 %i, 1
+  br label %loop
+out:
+  ret void
+}}
+"""
+
+_SIZES = (8, 4, 2, 1)
+_PROGRAM = struct.Struct("=QqqqQ" + "Qq" * len(_SIZES))
+_RECORD = struct.Struct("=QQ6iqqii")
+_RELOCATION = struct.Struct("=QQq")
+_CURSOR = struct.Struct("=qqQ")
+_CURSOR_OFFSET = 16
+
+
+@functools.cache
+def _replay(pool_run: int) -> Any:
+    text = _REPLAY_IR.replace("PAUSE_NS", str(_PAUSE_NS)).replace("POOL_RUN", str(pool_run))
+    for size in _SIZES:
+        bits = 8 * size
+        addend = f"%a = {'trunc i64 %a64 to' if size < 8 else 'add i64 %a64,'} " + (
+            f"i{bits}" if size < 8 else "0"
+        )
+        relocate = _RELOCATE_IR.format(size=size, bits=bits, addend=addend)
+        text = text.replace(f"RELOCATE_{size}\n", relocate)
+    (address,) = compile_ir(prelude() + TYPES + text, ["graphjit_replay"])
+    return ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(address)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One launch of a native kernel.
+
+    Parameters
+    ----------
+    address : int
+        Native function `void f(void **params, const int32_t *dims, int64_t begin, int64_t end,
+        void *scratch, int32_t dynamic_shared)`, which runs the linear blocks from `begin` to
+        before `end`; `dims` are the block's and the grid's x, y, z. Whoever makes the step keeps
+        the code loaded.
+    image : ParamImage
+        Its parameters.
+    block, grid : tuple of int
+        Extents in x, y and z.
+    dynamic_shared : int
+        Bytes of dynamic shared memory.
+    scratch_bytes : int
+        Bytes of 64-byte aligned, uninitialised scratch that one call needs.
+    name : str
+        What to call it in messages.
+    parallel : bool or int
+        Whether to spread its blocks over the pool. An int is an estimate of the work in
+        nanoseconds on one thread, which decides (as a rule, one for each GPU thread of a simple
+        kernel or for each 8 bytes moved).
+    """
+
+    address: int
+    image: ParamImage
+    block: tuple[int, int, int]
+    grid: tuple[int, int, int]
+    dynamic_shared: int = 0
+    scratch_bytes: int = 0
+    name: str = ""
+    parallel: bool | int = True
+
+
+def _chunk(step: Step, threads: int) -> tuple[int, int, int]:
+    """Return how many blocks a step has, how many a chunk has, and how many chunks that is."""
+    blocks = math.prod(step.grid)
+    wanted = threads * _CHUNKS_PER_THREAD
+    if step.parallel is False:
+        wanted = 1
+    elif step.parallel is not True:
+        small = step.parallel < MIN_PARALLEL_WORK
+        wanted = 1 if small else min(wanted, step.parallel // _MIN_CHUNK_WORK)
+    chunk = max(1, blocks // wanted, -(-blocks // _MAX_CHUNKS))
+    return blocks, chunk if wanted > 1 else blocks, -(-blocks // chunk) if wanted > 1 else 1
+
+
+def _check(step: Step, slots: int) -> None:
+    image = step.image
+    problem = ""
+    if min(step.block) < 1 or min(step.grid) < 1 or max(step.block + step.grid) >= 2**31:
+        problem = f"bad block {step.block} or grid {step.grid}"
+    elif any(not 0 <= offset <= len(image.data) for offset in image.offsets):
+        problem = "a parameter outside its image"
+    for relocation in image.relocations:
+        size = relocation.size
+        if size not in _SIZES or (relocation.addend is not None and size != 8):
+            problem = f"a relocation of {size} bytes"
+        elif not 0 <= relocation.slot < slots:
+            problem = f"a relocation from slot {relocation.slot} of {slots}"
+        elif not 0 <= relocation.target <= len(image.data) - size:
+            problem = "a relocation outside its image"
+    if problem:
+        raise ValueError(f"step {step.name!r} has {problem}")
+
+
+def _lay_out(
+    steps: Sequence[Step], chunks: Sequence[tuple[int, int, int]], slots: int
+) -> tuple[ctypes.Array[ctypes.c_char], int]:
+    """Write a program's tables into fresh memory: `%Program`, records, images, relocations."""
+    relocations: dict[int, list[tuple[int, int, int]]] = {size: [] for size in _SIZES}
+    records = (_PROGRAM.size + 63) & -64
+    end = records + len(steps) * _RECORD.size
+    images = []
+    for step in steps:
+        pointers = end
+        data = (pointers + 8 * len(step.image.offsets) + 15) & -16
+        end = data + len(step.image.data)
+        images.append((pointers, data))
+        for item in step.image.relocations:
+            place = (data + item.target, slots + 8 * item.slot, item.addend or 0)
+            relocations[item.size].append(place)
+        end = (end + 15) & -16
+    tables = []
+    for size in _SIZES:
+        tables.append((end, len(relocations[size])))
+        end += _RELOCATION.size * len(relocations[size])
+
+    memory, base = aligned_buffer(end)
+    start = base - ctypes.addressof(memory)
+    heads = [value for offset, count in tables for value in (base + offset, count)]
+    _PROGRAM.pack_into(memory, start, base + records, len(steps), -1, 0, 0, *heads)
+    for index, (step, (pointers, data)) in enumerate(zip(steps, images, strict=True)):
+        blocks, chunk, count = chunks[index]
+        where = start + records + index * _RECORD.size
+        dims = (*step.block, *step.grid)
+        fixed = (blocks, chunk, count, step.dynamic_shared)
+        _RECORD.pack_into(memory, where, step.address, base + pointers, *dims, *fixed)
+        targets = [base + data + offset for offset in step.image.offsets]
+        struct.pack_into(f"={len(targets)}Q", memory, start + pointers, *targets)
+        struct.pack_into(f"={len(step.image.data)}s", memory, start + data, step.image.data)
+    for size, (offset, _) in zip(_SIZES, tables, strict=True):
+        for index, (target, slot, addend) in enumerate(relocations[size]):
+            where = start + offset + index * _RELOCATION.size
+            _RELOCATION.pack_into(memory, where, base + target, slot, addend)
+    return memory, base
+
+
+class Program:
+    """Steps that one native call replays in order, with a barrier after each.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        The launches.
+    slots : int
+        How many 8-byte slots their relocations refer to.
+    pool : Pool, optional
+        Who runs large steps; the shared pool if None.
+
+    Attributes
+    ----------
+    slot_buffer : ctypes array
+        The slots, at a fixed address; fill them with `struct.pack_into` before `run`.
+
+    Raises
+    ------
+    ValueError
+        If a step's sizes or relocations are out of range; nothing has run then.
+    """
+
+    slot_buffer: ctypes.Array[ctypes.c_char]
+
+    def __init__(self, steps: Sequence[Step], slots: int, pool: Pool | None = None) -> None:
+        for step in steps:
+            _check(step, slots)
+        self._pool = default_pool() if pool is None else pool
+        self.slot_buffer = ctypes.create_string_buffer(max(8, 8 * slots))
+        chunks = [_chunk(step, self._pool.num_threads) for step in steps]
+        self._memory, self._address = _lay_out(steps, chunks, ctypes.addressof(self.slot_buffer))
+        self._cursor = self._address - ctypes.addressof(self._memory) + _CURSOR_OFFSET
+        self._spread = any(count > 1 for _, _, count in chunks)
+        self._scratch_bytes = max((step.scratch_bytes for step in steps), default=0)
+        self._native = _replay(native_pool().run)
+        self._closed = False
+        # A program that needs no workers has its own lock and scratch: it does not queue.
+        self._lock = threading.Lock()
+        own = 0 if self._spread else self._scratch_bytes
+        self._scratch, self._scratch_address = aligned_buffer(own)
+        _programs.add(self)
+
+    def run(self) -> None:
+        """Replay all steps with what is in `slot_buffer` now.
+
+        Python runs again every 50 ms or so, between steps or between the chunks of a large step,
+        so a signal handler can raise; the rest of the replay is dropped then. Calls from several
+        threads take turns.
+
+        Raises
+        ------
+        RuntimeError
+            If the program was closed.
+        """
+        with self._pool.lock if self._spread else self._lock:
+            if self._closed:
+                raise RuntimeError("the program was closed")
+            if self._spread:
+                self._run_spread(self._pool.crew())
+            else:
+                _CURSOR.pack_into(self._memory, self._cursor, -1, 0, self._scratch_address)
+                while self._native(self._address, None):
+                    pass
+
+    def _run_spread(self, crew: Crew) -> None:
+        if crew.running is not None:
+            # A second exception cut short the clean-up below.
+            crew.cancel()
+        crew.running = self
+        scratch = crew.reserve_scratch(self._scratch_bytes)
+        _CURSOR.pack_into(self._memory, self._cursor, -1, 0, scratch)
+        try:
+            while self._native(self._address, crew.address):
+                pass
+        except BaseException:
+            crew.cancel()
+            crew.running = None
+            raise
+        crew.running = None
+
+    def close(self) -> None:
+        """Refuse further replays; one that is under way ends first. A second call does nothing."""
+        self._closed = True
+
+    def _forget(self) -> None:
+        """In a forked child: whoever held the lock exists no more."""
+        self._lock = threading.Lock()
+
+
+_programs: weakref.WeakSet[Program] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for program in list(_programs):
+        program._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,507 @@
+"""A kernel cut where its threads wait: regions that run from one suspend point to the next.
+
+LLVM's reg2mem leaves every value that outlives a block in a stack slot. A region is then the
+blocks reachable from a suspend point, verbatim; only the slots live at its ends are kept in the
+block's frame, one row a slot and one lane a thread, so that a loop over threads can be vectorised.
+It is the work-item loop of pocl (Jaaskelainen et al., 2015), with continuations in place of
+its restrictions on control flow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphjit.backends.cpu.intrinsics import MARKERS, SUSPENDS
+
+_LABEL = re.compile(r"label %([\w.$-]+)")
+_SAFE = frozenset(
+    "add sub mul and or xor shl lshr ashr sext zext trunc icmp fcmp select getelementptr bitcast "
+    "ptrtoint inttoptr extractvalue insertvalue freeze fadd fsub fmul fneg sitofp uitofp fpext "
+    "fptrunc".split()
+)
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction: its text, and what the cutting needs to know of it."""
+
+    text: str
+    opcode: str
+    name: str
+    operands: tuple[str, ...]
+
+    @property
+    def callee(self) -> str:
+        """The called function's name, or an empty string."""
+        return self.operands[-1] if self.opcode == "call" and self.operands else ""
+
+
+@dataclass
+class Segment:
+    """Instructions that run without a wait between them, and where control goes next.
+
+    Parameters
+    ----------
+    label : str
+        Its block's label, or the one of the suspend point before it.
+    lines : list of Instruction
+        The instructions, the terminator included where no suspend point ends it.
+    successors : tuple of str
+        Labels of the segments that follow in the same region.
+    state : int
+        Number of the suspend point that ends it; 0 if none does.
+    """
+
+    label: str
+    lines: list[Instruction] = field(default_factory=list)
+    successors: tuple[str, ...] = ()
+    state: int = 0
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A stack slot: a value that LLVM demoted (`private`), or memory that has an address."""
+
+    name: str
+    type: str
+    size: int
+    private: bool
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A kernel's thread functions and what they keep while threads wait.
+
+    Parameters
+    ----------
+    functions : tuple of str
+        LLVM text of `gj.thread.N`, one a region; region 0 starts the kernel.
+    kinds : tuple of str
+        Kind of each suspend point ("block", "reduce" or "warp"), in the order of their numbers.
+    frame : int
+        Bytes a thread has in the rows of slots.
+    local : int
+        Bytes of a thread's addressable local memory, a multiple of 16.
+    """
+
+    functions: tuple[str, ...]
+    kinds: tuple[str, ...]
+    frame: int
+    local: int
+
+
+# Parameters of every thread function after the kernel's own.
+CONTEXT = (
+    *((type_, name) for name, type_ in MARKERS.items()),
+    ("ptr", "gj.frame"),
+    ("ptr", "gj.local"),
+    ("ptr", "gj.state"),
+)
+
+
+def name_values(function: Any) -> None:
+    """Give every argument, block and value of a function a name that needs no quotes."""
+    for index, argument in enumerate(function.arguments):
+        argument.name = f"gj.a{index}"
+    number = 0
+    for index, block in enumerate(function.blocks):
+        block.name = f"gj.b{index}"
+        for instruction in block.instructions:
+            if str(instruction.type) != "void":
+                instruction.name = f"gj.v{number}"
+                number += 1
+
+
+def read_blocks(function: Any, text: str) -> list[tuple[str, list[Instruction]]]:
+    """Pair a function's parsed instructions with their lines in the printed module.
+
+    Parameters
+    ----------
+    function : llvmlite.binding.ValueRef
+        A function whose values `name_values` has named.
+    text : str
+        The printed function.
+    """
+    # Printing each instruction on its own would number the whole module every time.
+    lines = iter(
+        line
+        for line in text.splitlines()[1:]
+        if line.startswith("  ") and not line.lstrip().startswith("#dbg")
+    )
+    blocks = []
+    for block in function.blocks:
+        instructions = []
+        for instruction in block.instructions:
+            line = next(lines)
+            opcode = instruction.opcode
+            while opcode == "switch" and not line.rstrip().endswith("]"):
+                line += "\n" + next(lines)
+            names = tuple(operand.name for operand in instruction.operands)
+            instructions.append(Instruction(line, opcode, instruction.name, names))
+        blocks.append((block.name, instructions))
+    return blocks
+
+
+def _segments(
+    blocks: Iterable[tuple[str, list[Instruction]]],
+) -> tuple[dict[str, Segment], tuple[str, ...]]:
+    kinds: list[str] = []
+    segments = {}
+    for label, instructions in blocks:
+        segment = segments[label] = Segment(label)
+        for line in instructions:
+            if line.callee in SUSPENDS:
+                kinds.append(line.callee)
+                segment.state = len(kinds)
+                label = f"gj.resume{len(kinds)}"
+                segment = segments[label] = Segment(label)
+            else:
+                segment.lines.append(line)
+        segment.successors = tuple(_LABEL.findall(segment.lines[-1].text))
+    # States are numbered by kind (block barriers, reducing ones, warps), so that one comparison
+    # tells what a thread waits for.
+    order = sorted(range(len(kinds)), key=lambda i: list(SUSPENDS).index(kinds[i]))
+    number = {old + 1: new + 1 for new, old in enumerate(order)}
+    renumbered = {}
+    for label, segment in segments.items():
+        segment.state = number.get(segment.state, 0)
+        if label.startswith("gj.resume"):
+            label = segment.label = f"gj.resume{number[int(label[9:])]}"
+        renumbered[label] = segment
+    return renumbered, tuple(SUSPENDS[kinds[i]] for i in order)
+
+
+def _reachable(segments: dict[str, Segment], label: str) -> list[Segment]:
+    seen, todo = {label: segments[label]}, [label]
+    while todo:
+        for successor in segments[todo.pop()].successors:
+            if successor not in seen:
+                seen[successor] = segments[successor]
+                todo.append(successor)
+    return list(seen.values())
+
+
+def _is_lifetime(line: Instruction) -> bool:
+    return line.callee.startswith("llvm.lifetime.")
+
+
+def _slots(
+    blocks: Iterable[tuple[str, list[Instruction]]], size_of: Callable[[list[str]], list[int]]
+) -> dict[str, Slot]:
+    lines = [line for _, instructions in blocks for line in instructions]
+    types = {}
+    for line in lines:
+        if line.opcode == "alloca":
+            types[line.name] = line.text.split("alloca ", 1)[1].rsplit(", align", 1)[0]
+    addressed = set()
+    for line in lines:
+        if line.opcode == "load" or _is_lifetime(line):
+            continue
+        # A store's value operand comes first, its address last.
+        used = line.operands[:-1] if line.opcode == "store" else line.operands
+        addressed.update(name for name in used if name in types)
+    sizes = size_of(list(types.values()))
+    return {
+        name: Slot(name, type_, size, name not in addressed)
+        for (name, type_), size in zip(types.items(), sizes, strict=True)
+    }
+
+
+def _access(line: Instruction, slots: dict[str, Slot]) -> tuple[str, str] | None:
+    """("load" or "store", slot) if the instruction reads or writes a private slot."""
+    if line.opcode in ("load", "store"):
+        slot = slots.get(line.operands[-1])
+        if slot is not None and slot.private:
+            return line.opcode, slot.name
+    return None
+
+
+def _live(segments: dict[str, Segment], slots: dict[str, Slot]) -> dict[str, set[str]]:
+    """Private slots whose value is read at or after the start of each segment."""
+    reads: dict[str, set[str]] = {}
+    writes: dict[str, set[str]] = {}
+    after = {}
+    for label, segment in segments.items():
+        reads[label], writes[label] = set(), set()
+        for line in segment.lines:
+            access = _access(line, slots)
+            if access is not None:
+                kind, name = access
+                if kind == "store":
+                    writes[label].add(name)
+                elif name not in writes[label]:
+                    reads[label].add(name)
+        after[label] = [*segment.successors]
+        if segment.state:
+            after[label].append(f"gj.resume{segment.state}")
+    live = {label: set(reads[label]) for label in segments}
+    changed = True
+    while changed:
+        changed = False
+        for label in reversed(segments):
+            out = set().union(*(live[successor] for successor in after[label]))
+            new = reads[label] | (out - writes[label])
+            if new != live[label]:
+                live[label], changed = new, True
+    return live
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """How to compute a private slot again instead of keeping it: pure instructions in order."""
+
+    lines: tuple[Instruction, ...]
+    slots: frozenset[str]
+
+
+def _recipe(
+    blocks: Iterable[tuple[str, list[Instruction]]], slots: dict[str, Slot], limit: int = 200
+) -> _Recipe:
+    """Slots stored once, from a pure function of parameters, markers and other such slots."""
+    lines = {line.name: line for _, block in blocks for line in block if line.name}
+    order = {name: index for index, name in enumerate(lines)}
+    stores: dict[str, list[Instruction]] = {}
+    for _, block in blocks:
+        for line in block:
+            access = _access(line, slots)
+            if access is not None and access[0] == "store":
+                stores.setdefault(access[1], []).append(line)
+    single = {name: found[0] for name, found in stores.items() if len(found) == 1}
+    needs: dict[str, set[str] | None] = {}
+
+    def closure(name: str) -> set[str] | None:
+        """Instructions that `name` is computed from, or None if one of them isn't pure."""
+        if name not in lines:  # a parameter, a global or a constant
+            return set()
+        if name not in needs:
+            needs[name] = None  # a cycle is a loop-carried value
+            line = lines[name]
+            access = _access(line, slots)
+            if access is not None:
+                source = single.get(access[1])
+                below = None if source is None else closure(source.operands[0])
+                if below is not None and source is not None:
+                    below = below | {f"store {access[1]}"}
+            elif line.callee in MARKERS:
+                below = set()
+            elif line.opcode in _SAFE:
+                parts = [closure(operand) for operand in line.operands]
+                below = set().union(*(p for p in parts if p is not None))
+                if None in parts:
+                    below = None
+            else:
+                below = None
+            needs[name] = None if below is None or len(below) > limit else below | {name}
+        return needs[name]
+
+    chosen: set[str] = set()
+    wanted: set[str] = set()
+    for slot, store in single.items():
+        below = closure(store.operands[0])
+        if below is not None:
+            chosen.add(slot)
+            wanted |= below
+            wanted.add(f"store {slot}")
+    done: list[Instruction] = []
+    placed: set[str] = set()
+
+    def place(name: str) -> None:
+        if name in placed or name not in wanted:
+            return
+        placed.add(name)
+        if name.startswith("store "):
+            line = single[name[6:]]
+            place(line.operands[0])
+        else:
+            line = lines[name]
+            access = _access(line, slots)
+            if access is not None:
+                place(f"store {access[1]}")
+            for operand in line.operands:
+                place(operand)
+        done.append(line)
+
+    for name in sorted(wanted, key=lambda name: order.get(name, -1)):
+        place(name)
+    return _Recipe(tuple(done), frozenset(chosen))
+
+
+def _emit(line: Instruction) -> str:
+    """The instruction, with a marker's call turned into the parameter of its name."""
+    type_ = MARKERS.get(line.callee)
+    if type_ is None:
+        return line.text
+    if type_ == "ptr":
+        return f"  %{line.name} = getelementptr i8, ptr %{line.callee}, i64 0"
+    return f"  %{line.name} = add {type_} %{line.callee}, 0"
+
+
+# Parts of the scratch memory; no two overlap, and no argument of a kernel points there.
+_SCRATCH = frozenset({"gj.shared", "gj.exchange", "gj.frame", "gj.local", "gj.state"})
+
+
+def _parameters(parameters: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(
+        f"{type_} {'noalias ' if name in _SCRATCH else ''}%{name}"
+        for type_, name in (*parameters, *CONTEXT)
+    )
+
+
+def arguments(parameters: Sequence[tuple[str, str]]) -> str:
+    """Argument list of a call that passes a thread function's parameters on by their names."""
+    return ", ".join(f"{type_} %{name}" for type_, name in (*parameters, *CONTEXT))
+
+
+def whole(function: Any, text: str, parameters: Sequence[tuple[str, str]]) -> Cut:
+    """The thread function of a kernel in which no thread waits.
+
+    Parameters
+    ----------
+    function : llvmlite.binding.ValueRef
+        The kernel, everything inlined, its values named.
+    text : str
+        The printed kernel.
+    parameters : sequence of (str, str)
+        LLVM type and name of each of its parameters.
+    """
+    body = []
+    for label, instructions in read_blocks(function, text):
+        body.append(f"{label}:")
+        for line in instructions:
+            body.append("  ret i32 0" if line.opcode == "ret" else _emit(line))
+    return Cut((_function(0, parameters, body),), (), 0, 0)
+
+
+def _function(
+    number: int, parameters: Sequence[tuple[str, str]], body: Iterable[str]
+) -> str:
+    return (
+        f"define internal i32 @gj.thread.{number}({_parameters(parameters)}) "
+        "alwaysinline nounwind {\n" + "\n".join(body) + "\n}\n"
+    )
+
+
+def cut(
+    function: Any,
+    text: str,
+    parameters: Sequence[tuple[str, str]],
+    size_of: Callable[[list[str]], list[int]],
+) -> Cut:
+    """Cut a kernel at its suspend points.
+
+    Parameters
+    ----------
+    function : llvmlite.binding.ValueRef
+        The kernel after reg2mem, its values named.
+    text : str
+        The printed kernel.
+    parameters : sequence of (str, str)
+        LLVM type and name of each of its parameters.
+    size_of : callable
+        Sizes in bytes of LLVM types given as text.
+    """
+    blocks = read_blocks(function, text)
+    slots = _slots(blocks, size_of)
+    segments, kinds = _segments(blocks)
+    live = _live(segments, slots)
+    recipe = _recipe(blocks, slots)
+    kept = set().union(*(live[f"gj.resume{k + 1}"] for k in range(len(kinds)))) - recipe.slots
+    rows, offset = {}, 0
+    # Widest first: a row starts at a multiple of its lanes' size, being whole multiples of 64.
+    for name in sorted(kept, key=lambda name: (-slots[name].size, name)):
+        rows[name] = offset
+        offset += slots[name].size
+    places, local = {}, 0
+    for slot in slots.values():
+        if not slot.private:
+            places[slot.name] = local
+            local += (slot.size + 15) // 16 * 16
+    first = blocks[0][0]
+    layout = _Layout(parameters, slots, rows, places, live, recipe)
+    functions = [
+        _function(number, parameters, layout.region(_reachable(segments, label), label, number))
+        for number, label in enumerate(
+            [first, *(f"gj.resume{k + 1}" for k in range(len(kinds)))]
+        )
+    ]
+    return Cut((*functions, layout.recompute()), kinds, offset, local)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    parameters: Sequence[tuple[str, str]]
+    slots: dict[str, Slot]
+    rows: dict[str, int]
+    places: dict[str, int]
+    live: dict[str, set[str]]
+    recipe: _Recipe
+
+    def _row(self, name: str, unique: str) -> Iterator[str]:
+        size = self.slots[name].size
+        yield f"  %{unique}.o = mul nuw nsw i64 %gj.stride, {self.rows[name]}"
+        yield f"  %{unique}.r = getelementptr i8, ptr %gj.frame, i64 %{unique}.o"
+        yield f"  %{unique} = getelementptr [{size} x i8], ptr %{unique}.r, i64 %gj.lin64"
+
+    def region(self, segments: list[Segment], label: str, number: int) -> Iterator[str]:
+        """Lines of the thread function that starts at the segment `label`."""
+        stored = set()
+        for segment in segments:
+            for line in segment.lines:
+                access = _access(line, self.slots)
+                if access is not None and access[0] == "store":
+                    stored.add(access[1])
+        yield "gj.entry:"
+        yield "  %gj.lin64 = zext i32 %gj.lin to i64"
+        for slot in self.slots.values():
+            if slot.private:
+                yield f"  %{slot.name} = alloca {slot.type}"
+            else:
+                place = self.places[slot.name]
+                yield f"  %{slot.name} = getelementptr i8, ptr %gj.local, i64 {place}"
+        if number and self.recipe.slots:
+            targets = ", ".join(f"ptr %{name}" for name in sorted(self.recipe.slots))
+            yield f"  call void @gj.recompute({arguments(self.parameters)}, {targets})"
+        for index, name in enumerate(sorted(self.live[label] - self.recipe.slots if number else ())):
+            type_ = self.slots[name].type
+            yield from self._row(name, f"gj.in{index}")
+            yield f"  %gj.in{index}.v = load {type_}, ptr %gj.in{index}"
+            yield f"  store {type_} %gj.in{index}.v, ptr %{name}"
+        yield f"  br label %{label}"
+        for segment in segments:
+            yield f"{segment.label}:"
+            for line in segment.lines:
+                if line.opcode == "alloca" or _is_lifetime(line):
+                    continue
+                if line.opcode == "ret":
+                    yield "  store i32 0, ptr %gj.state"
+                    yield "  ret i32 0"
+                else:
+                    yield _emit(line)
+            if segment.state:
+                yield from self._suspend(segment.state, stored)
+
+    def _suspend(self, state: int, stored: set[str]) -> Iterator[str]:
+        # What the region didn't store is still in the frame, where it was reloaded from.
+        saved = (self.live[f"gj.resume{state}"] - self.recipe.slots) & stored
+        for index, name in enumerate(sorted(saved)):
+            type_ = self.slots[name].type
+            unique = f"gj.out{state}.{index}"
+            yield from self._row(name, unique)
+            yield f"  %{unique}.v = load {type_}, ptr %{name}"
+            yield f"  store {type_} %{unique}.v, ptr %{unique}"
+        yield f"  store i32 {state}, ptr %gj.state"
+        yield f"  ret i32 {state}"
+
+    def recompute(self) -> str:
+        """The function that fills the slots of the recipe."""
+        if not self.recipe.slots:
+            return ""
+        slots = ", ".join(f"ptr %{name}" for name in sorted(self.recipe.slots))
+        body = "\n".join(_emit(line) for line in self.recipe.lines)
+        return (
+            f"define internal void @gj.recompute({_parameters(self.parameters)}, {slots}) "
+            f"alwaysinline nounwind {{\n{body}\n  ret void\n}}\n"
+        )

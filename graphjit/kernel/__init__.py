@@ -1,0 +1,1 @@
+"""One Numba kernel for one list of argument types: its IR, its effects, its parameters."""

@@ -1,0 +1,1 @@
+"""From a Graph to a Schedule: an order, the hazards between nodes, and planned memory."""

@@ -1,0 +1,177 @@
+"""The Schedule: how a graph runs, on whatever backend."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba.cuda.np.numpy_support import from_dtype
+
+from graphjit._graph import Constant, Fill, Graph, Launch, ScalarRef, View
+from graphjit.kernel.packing import (
+    Address,
+    ParamImage,
+    pack_launch,
+    scalar_codes,
+    scalar_parts,
+)
+from graphjit.schedule.hazards import Hazards, find_hazards
+from graphjit.schedule.memory import Arena, plan_arena
+
+
+@dataclass(frozen=True)
+class ScalarSlot:
+    """A dynamic scalar as launches take it.
+
+    Parameters
+    ----------
+    ref : ScalarRef
+        The host scalar.
+    type : numba.cuda.types.Type
+        What it is converted to.
+    first : int
+        Its first slot.
+    """
+
+    ref: ScalarRef
+    type: Any
+    first: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a graph runs: order, edges and memory.
+
+    Every address and scalar that may change from call to call has an 8-byte slot: one for each
+    buffer of `externals`, then one for the arena, then the scalars'.
+
+    Parameters
+    ----------
+    graph : Graph
+        The program; its nodes are in an order that respects the edges.
+    hazards : Hazards
+        What must wait for what.
+    arena : Arena
+        Where temporaries are.
+    externals : tuple of int
+        Buffers that the caller provides at each call: inputs, closures, results.
+    scalars : tuple of ScalarSlot
+        Dynamic scalars, with their slots.
+    """
+
+    graph: Graph
+    hazards: Hazards
+    arena: Arena
+    externals: tuple[int, ...]
+    scalars: tuple[ScalarSlot, ...]
+
+    @functools.cached_property
+    def slots(self) -> int:
+        """Number of slots."""
+        return struct.calcsize(self.slot_format) // 8
+
+    @functools.cached_property
+    def slot_format(self) -> str:
+        """`struct` format of the slot table: externals, arena, scalar parts."""
+        return f"<{len(self.externals) + 1}Q" + "".join(
+            f"{code}{8 - struct.calcsize(code)}x" if struct.calcsize(code) < 8 else code
+            for scalar in self.scalars
+            for code in scalar_codes(scalar.type)
+        )
+
+    @functools.cached_property
+    def _places(self) -> dict[int, Address]:
+        places = {buffer: Address(slot) for slot, buffer in enumerate(self.externals)}
+        arena = len(self.externals)
+        places.update({buffer: Address(arena, offset) for buffer, offset in self.arena.offsets})
+        return places
+
+    def address(self, view: View) -> Address:
+        """Where the first element of a view is."""
+        # A temporary that nothing reads or writes has no place; any address serves.
+        place = self._places.get(view.buffer, Address(len(self.externals)))
+        return Address(place.slot, place.offset + view.offset)
+
+    def slot(self, ref: ScalarRef, type_: Any) -> int:
+        """First slot of a scalar converted to a Numba type."""
+        return next(s.first for s in self.scalars if s.ref == ref and s.type == type_)
+
+    def image(self, launch: Launch) -> ParamImage:
+        """The parameters of one of the graph's launches."""
+        return pack_launch(launch.kernel, launch.operands, self.address, self.slot)
+
+    def scalar_values(self, values: Sequence[Any]) -> list[Any]:
+        """What goes into the scalar slots, from the values of the graph's scalars."""
+        return [
+            part
+            for scalar in self.scalars
+            for part in scalar_parts(values[scalar.ref.index], scalar.type)
+        ]
+
+    def fill_value(self, node: Fill) -> bytes | tuple[int, ...]:
+        """The element that a fill writes, or the slots that hold its parts."""
+        view = node.target.view
+        if isinstance(node.value, Constant):
+            return np.asarray(node.value.value).astype(view.layout.dtype).tobytes()
+        type_ = fill_type(view)
+        first = self.slot(node.value, type_)
+        return tuple(range(first, first + len(scalar_codes(type_))))
+
+    def __str__(self) -> str:
+        waits: dict[int, list[int]] = {}
+        for before, after in self.hazards.edges:
+            waits.setdefault(after, []).append(before)
+        lines = [f"schedule of {self.graph.name}: arena of {self.arena.nbytes} bytes"]
+        for index, node in enumerate(self.graph.nodes):
+            after = f" after {', '.join(map(str, waits[index]))}" if index in waits else ""
+            lines.append(f"  {index}{after}: {self.graph.describe(node)}")
+        return "\n".join(lines)
+
+
+def schedule(graph: Graph, overlapping: tuple[tuple[int, ...], ...] = ()) -> Schedule:
+    """Work out how a graph runs.
+
+    Parameters
+    ----------
+    graph : Graph
+        The program.
+    overlapping : tuple of tuple of int
+        Groups of input and closure buffers that share memory at this call.
+
+    Returns
+    -------
+    Schedule
+    """
+    groups = list(range(len(graph.buffers)))
+    for group in overlapping:
+        for buffer in group:
+            groups[buffer] = group[0]
+    hazards = find_hazards(graph, groups)
+    externals = tuple(b.index for b in graph.buffers if b.storage != "temporary") + graph.results
+    first = len(externals) + 1
+    scalars: list[ScalarSlot] = []
+    for ref, type_ in _dynamic_scalars(graph):
+        scalars.append(ScalarSlot(ref, type_, first))
+        first += len(scalar_codes(type_))
+    return Schedule(graph, hazards, plan_arena(graph, hazards), externals, tuple(scalars))
+
+
+def _dynamic_scalars(graph: Graph) -> dict[tuple[ScalarRef, Any], None]:
+    found: dict[tuple[ScalarRef, Any], None] = {}
+    for node in graph.nodes:
+        if isinstance(node, Launch):
+            for leaf, operand in zip(node.kernel.leaves, node.operands, strict=True):
+                if isinstance(operand, ScalarRef):
+                    found[operand, leaf.type] = None
+        elif isinstance(node, Fill) and isinstance(node.value, ScalarRef):
+            found[node.value, fill_type(node.target.view)] = None
+    return found
+
+
+def fill_type(view: View) -> Any:
+    """Numba's type of the elements of a view."""
+    return from_dtype(view.layout.dtype)

@@ -1,0 +1,29 @@
+"""The suite's kernels, each with an independent NumPy reference."""
+
+from __future__ import annotations
+
+from . import (
+    algorithms,
+    atomics,
+    barriers,
+    control_flow,
+    elementwise,
+    maths,
+    shared_memory,
+    warps,
+)
+from .case import Case
+from .check import check_case
+
+CASES: list[Case] = [
+    *elementwise.CASES,
+    *algorithms.CASES,
+    *barriers.CASES,
+    *control_flow.CASES,
+    *shared_memory.CASES,
+    *atomics.CASES,
+    *warps.CASES,
+    *maths.CASES,
+]
+
+__all__ = ["CASES", "Case", "check_case"]
