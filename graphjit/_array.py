@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 
 from graphjit import backends
 from graphjit._context import current_stream, default_device
-from graphjit._errors import DeviceError, DTypeError
+from graphjit._errors import DeviceError
 from graphjit._layout import Layout, contiguous, layout_of
 from graphjit.backends.base import Device, Memory
 from graphjit.kernel import frontend
-
-
-@functools.lru_cache(maxsize=4096)
-def numba_type(layout: Layout, readonly: bool = False) -> Any:
-    """Numba's type of an array of this layout; raises DTypeError where Numba has none."""
-    try:
-        return frontend.array_type(layout.dtype, layout.ndim, layout.order, readonly)
-    except Exception as error:
-        raise DTypeError(
-            f"Numba kernels have no element type {layout.dtype}; convert the array first"
-        ) from error
 
 
 class Array:
@@ -278,7 +266,7 @@ class Array:
 
     @property
     def _numba_type_(self) -> Any:
-        return numba_type(self._layout, self._readonly)
+        return frontend.array_type(self._layout, self._readonly)
 
     def __reduce__(self) -> Any:
         return from_host, (self.copy_to_host(),)
@@ -297,7 +285,7 @@ class Array:
 def allocate(layout: Layout, device: Device | None = None) -> Array:
     """An array of that layout, uninitialised, on the default device if none is named."""
     device = device or default_device()
-    numba_type(layout)  # refuse what no kernel could take, before there is memory
+    frontend.array_type(layout)  # refuse what no kernel could take, before there is memory
     low, high = layout.extent
     memory = backends.get(device.backend).allocate(device, high - low, current_stream())
     return Array(memory, memory.address - low, layout, device)

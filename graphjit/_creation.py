@@ -12,6 +12,7 @@ from graphjit._layout import Layout, contiguous
 from graphjit._trace import current, to_device
 from graphjit._tracers import ArrayTracer, Tracer, concretization_error
 from graphjit.backends.base import Device
+from graphjit.kernel import frontend
 
 # Inside a traced function these return tracers, which a type checker may take for Arrays.
 ArrayLike = Any
@@ -332,7 +333,7 @@ def _new(layout: Layout, device: Device | None) -> Any:
     trace = current()
     if trace is None:
         return _array.allocate(layout, device)
-    _array.numba_type(layout)  # refuses element types that kernels don't have
+    frontend.array_type(layout)  # refuses element types that kernels don't have
     return trace.empty(layout)
 
 

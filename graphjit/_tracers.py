@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from graphjit._array import _shape, numba_type
+from graphjit._array import _shape
 from graphjit._errors import ConcretizationError, LeakedTracerError, TraceError
 from graphjit._graph import ScalarRef, View
 from graphjit._layout import Layout, contiguous
 from graphjit._location import Location, user_location
+from graphjit.kernel import frontend
 
 if TYPE_CHECKING:
     from graphjit._trace import Trace
@@ -200,10 +201,8 @@ class ArrayTracer(Tracer):
     def _numba_type_(self) -> Any:
         self._live()
         if self._record:
-            from numba.cuda.np.numpy_support import from_dtype
-
-            return from_dtype(self.dtype)
-        return numba_type(self._layout, self._readonly)
+            return frontend.element_type(self.dtype)
+        return frontend.array_type(self._layout, self._readonly)
 
     def _foreign(self) -> NoReturn:
         self._live()
@@ -243,10 +242,8 @@ class ScalarTracer(Tracer):
 
     @property
     def _numba_type_(self) -> Any:
-        from numba.cuda.typing.typeof import typeof
-
         self._live()
-        return typeof(self._type(1))
+        return frontend.value_type(self._type(1))
 
     def _remedy(self) -> str:
         return f"make {self._name} static (static_argnames), or compute with it inside a kernel"

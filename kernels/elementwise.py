@@ -153,7 +153,7 @@ def _kernel(name: str, scalar: Any, is_array: tuple[bool, ...], ndim: int) -> An
         for parameter, array in zip(parameters, is_array, strict=True)
     )
     lines = [
-        f"def {name}({', '.join([*parameters, '_out'])}):",
+        f"def map_{name}({', '.join([*parameters, '_out'])}):",
         "    _i = _cuda.grid(1)",
         "    if _i < _out.size:",
     ]
@@ -165,7 +165,7 @@ def _kernel(name: str, scalar: Any, is_array: tuple[bool, ...], ndim: int) -> An
     lines += ["        _i0 = _i", f"        _out[{index}] = _scalar({values})"]
     scope: dict[str, Any] = {"_cuda": cuda, "_scalar": scalar}
     exec("\n".join(lines), scope)
-    kernel = cuda.jit(scope[name])
+    kernel = cuda.jit(scope[f"map_{name}"])
     # For strided arrays, which the kernel's IR tells too little about.
     read = tuple(p for p, array in zip(parameters, is_array, strict=True) if array)
     gj.declare_effects(kernel, reads=read, writes=("_out",))

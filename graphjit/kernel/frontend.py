@@ -6,6 +6,7 @@ The only file that touches numba-cuda's private names; each is a name of numba-c
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import os
 import threading
@@ -20,8 +21,10 @@ from numba.cuda.compiler import _compile_pyfunc_with_fixup
 from numba.cuda.dispatcher import CUDADispatcher
 from numba.cuda.errors import normalize_kernel_dimensions as normalize_dimensions
 from numba.cuda.np.numpy_support import from_dtype
+from numba.cuda.typing.typeof import typeof
 
-from graphjit._errors import DeviceError, KernelCompileError, UnsupportedKernelError
+from graphjit._errors import DeviceError, DTypeError, KernelCompileError, UnsupportedKernelError
+from graphjit._layout import Layout
 from graphjit.kernel.effects import analyse
 from graphjit.kernel.ir import Effects, KernelIR, Leaf
 
@@ -41,6 +44,7 @@ __all__ = [
     "array_type",
     "declare_effects",
     "driver_available",
+    "element_type",
     "kernel_ir",
     "load",
     "lowering",
@@ -49,6 +53,7 @@ __all__ = [
     "require_driver",
     "select",
     "type_of",
+    "value_type",
 ]
 
 
@@ -57,17 +62,14 @@ def lowering() -> bool:
     return getattr(_state, "lowering", False)
 
 
-def array_type(dtype: Any, ndim: int, layout: str, readonly: bool = False) -> Any:
+@functools.lru_cache(maxsize=4096)
+def array_type(layout: Layout, readonly: bool = False) -> Any:
     """Numba's type of an array.
 
     Parameters
     ----------
-    dtype : numpy.dtype
-        Element type.
-    ndim : int
-        Number of dimensions.
-    layout : {"C", "F", "A"}
-        Contiguity.
+    layout : Layout
+        Its shape, strides and dtype.
     readonly : bool
         Whether kernels may not store to it.
 
@@ -77,10 +79,20 @@ def array_type(dtype: Any, ndim: int, layout: str, readonly: bool = False) -> An
 
     Raises
     ------
-    numba.core.errors.NumbaNotImplementedError
+    DTypeError
         If Numba has no such element type.
     """
-    return types.Array(from_dtype(dtype), ndim, layout, readonly=readonly)
+    return types.Array(element_type(layout.dtype), layout.ndim, layout.order, readonly=readonly)
+
+
+def element_type(dtype: Any) -> Any:
+    """Numba's type of an array's elements; raises DTypeError where Numba has none."""
+    try:
+        return from_dtype(dtype)
+    except Exception as error:
+        raise DTypeError(
+            f"Numba kernels have no element type {dtype}; convert the array first"
+        ) from error
 
 
 class LaunchHooks:
@@ -119,6 +131,11 @@ def select(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> tuple[Any, 
         f"kernel {dispatcher.py_func.__name__} has no signature for "
         f"({', '.join(map(str, argtypes))}); it has {known}"
     )
+
+
+def value_type(value: Any) -> Any:
+    """Numba's type of a number."""
+    return typeof(value)
 
 
 def type_of(dispatcher: CUDADispatcher, value: Any) -> Any:

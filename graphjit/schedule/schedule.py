@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba.cuda.np.numpy_support import from_dtype
 
 from graphjit._graph import Constant, Fill, Graph, Launch, ScalarRef, View
+from graphjit.kernel import frontend
 from graphjit.kernel.packing import (
     Address,
     ParamImage,
@@ -61,6 +61,8 @@ class Schedule:
         Buffers that the caller provides at each call: inputs, closures, results.
     scalars : tuple of ScalarSlot
         Dynamic scalars, with their slots.
+    overlapping : tuple of tuple of int
+        Groups of input and closure buffers that share memory.
     """
 
     graph: Graph
@@ -68,6 +70,7 @@ class Schedule:
     arena: Arena
     externals: tuple[int, ...]
     scalars: tuple[ScalarSlot, ...]
+    overlapping: tuple[tuple[int, ...], ...]
 
     @functools.cached_property
     def slots(self) -> int:
@@ -95,6 +98,10 @@ class Schedule:
         # A temporary that nothing reads or writes has no place; any address serves.
         place = self._places.get(view.buffer, Address(len(self.externals)))
         return Address(place.slot, place.offset + view.offset)
+
+    def aliased(self, a: int, b: int) -> bool:
+        """Whether two buffers may share memory at this call."""
+        return any(a in group and b in group for group in self.overlapping)
 
     def slot(self, ref: ScalarRef, type_: Any) -> int:
         """First slot of a scalar converted to a Numba type."""
@@ -157,7 +164,7 @@ def schedule(graph: Graph, overlapping: tuple[tuple[int, ...], ...] = ()) -> Sch
     for ref, type_ in _dynamic_scalars(graph):
         scalars.append(ScalarSlot(ref, type_, first))
         first += len(scalar_codes(type_))
-    return Schedule(graph, hazards, plan_arena(graph, hazards), externals, tuple(scalars))
+    return Schedule(graph, hazards, plan_arena(graph, hazards), externals, tuple(scalars), overlapping)
 
 
 def _dynamic_scalars(graph: Graph) -> dict[tuple[ScalarRef, Any], None]:
@@ -174,4 +181,4 @@ def _dynamic_scalars(graph: Graph) -> dict[tuple[ScalarRef, Any], None]:
 
 def fill_type(view: View) -> Any:
     """Numba's type of the elements of a view."""
-    return from_dtype(view.layout.dtype)
+    return frontend.element_type(view.layout.dtype)

@@ -7,8 +7,11 @@ from . import (
     atomics,
     barriers,
     control_flow,
+    dtypes,
     elementwise,
     maths,
+    memory,
+    randoms,
     shared_memory,
     warps,
 )
@@ -24,6 +27,9 @@ CASES: list[Case] = [
     *atomics.CASES,
     *warps.CASES,
     *maths.CASES,
+    *dtypes.CASES,
+    *memory.CASES,
+    *randoms.CASES,
 ]
 
 __all__ = ["CASES", "Case", "check_case"]

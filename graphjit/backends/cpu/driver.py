@@ -216,11 +216,7 @@ uniform:
 masks:
   %mask.row = mul i64 %stride, 2
   %mask.p = getelementptr i32, ptr %exchange, i64 %mask.row
-  %mask = call i32 @gj.agree(ptr %mask.p, i32 %first, i32 %end)
-  %mask.first64 = zext i32 %first to i64
-  %mask.one.p = getelementptr i32, ptr %mask.p, i64 %mask.first64
-  %mask.one = load i32, ptr %mask.one.p
-  %mask.same = icmp eq i32 %mask, %mask.one
+  %mask.same = call i1 @gj.same(ptr %mask.p, i32 %first, i32 %end)
   br i1 %mask.same, label %together, label %apart
 together:
   call void @gj.exchange.group(ptr %exchange, i64 %stride, i32 %first, i32 %count, i32 %everyone)
@@ -251,6 +247,29 @@ apart.done:
   br label %look
 return:
   ret void
+}
+
+; Whether lanes hold one word.
+define internal i1 @gj.same(ptr %words, i32 %begin, i32 %end) nounwind {
+entry:
+  %b64 = zext i32 %begin to i64
+  %b.p = getelementptr i32, ptr %words, i64 %b64
+  %one = load i32, ptr %b.p
+  br label %next
+next:
+  %i = phi i32 [ %begin, %entry ], [ %i.next, %next ]
+  %diff = phi i32 [ 0, %entry ], [ %diff.next, %next ]
+  %i64 = zext i32 %i to i64
+  %p = getelementptr i32, ptr %words, i64 %i64
+  %w = load i32, ptr %p
+  %x = xor i32 %w, %one
+  %diff.next = or i32 %diff, %x
+  %i.next = add nuw nsw i32 %i, 1
+  %more = icmp ult i32 %i.next, %end
+  br i1 %more, label %next, label %done
+done:
+  %r = icmp eq i32 %diff.next, 0
+  ret i1 %r
 }
 
 ; The lanes of the warp that may go on: those that wait with the same mask, once nobody of that mask

@@ -87,8 +87,12 @@ class Crew:
             )
             for index in range(workers)
         ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except RuntimeError:
+            # No more threads, or the interpreter is exiting: those that run are enough.
+            pass
 
     def _entry(self, index: int) -> int:
         return self._offset + HEADER_SIZE + index * ENTRY_SIZE
@@ -114,7 +118,7 @@ class Crew:
         native_pool().stop(self.address)
         limit = time.monotonic() + timeout
         for thread in self._threads:
-            if thread is not threading.current_thread():
+            if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(max(0.0, limit - time.monotonic()))
 
 

@@ -362,8 +362,17 @@ class Program:
         crew.running = None
 
     def close(self) -> None:
-        """Refuse further replays; one that is under way ends first. A second call does nothing."""
+        """Refuse further replays and free the tables; a second call does nothing.
+
+        A replay under way in another thread ends first; its memory goes with the program then.
+        """
         self._closed = True
+        lock = self._pool.lock if self._spread else self._lock
+        # Not waiting: the garbage collector may call this inside a replay on the same thread.
+        if lock.acquire(blocking=False):
+            self._memory, self._address = aligned_buffer(0)
+            self._scratch, self._scratch_address = aligned_buffer(0)
+            lock.release()
 
     def _forget(self) -> None:
         """In a forked child: whoever held the lock exists no more."""

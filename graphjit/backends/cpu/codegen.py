@@ -1,0 +1,448 @@
+"""A KernelIR as a native function of the host.
+
+The kernel's intrinsics are declarations that get definitions (`intrinsics`, `libdevice`, `half`),
+its threads become functions (`regions`) and a block a loop over them (`driver`); LLVM does the rest.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+import threading
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from graphjit._errors import UnsupportedKernelError
+from graphjit.backends.cpu import callbacks, half, intrinsics, libdevice
+from graphjit.backends.cpu.driver import Layout, driver
+from graphjit.backends.cpu.regions import cut, name_values, whole
+from graphjit.kernel.ir import KernelIR
+
+_SYMBOL = re.compile(r'@(?:"([^"]+)"|([\w.$]+))')
+_ASSEMBLY = re.compile(r'asm (?:sideeffect )?(?:alignstack )?"((?:[^"\\]|\\.)*)"')
+_GRID_SYNC = ("cudaCGGetIntrinsicHandle", "cudaCGSynchronize")
+_MEMORY_OPERATION = re.compile(r'(ld|st)\.global\.(?:ca|cg|cs|lu|cv|wb|wt)\.b(8|16|32|64)\b')
+# Intrinsics that are NVIDIA's or need something that a host thread doesn't have.
+_FOREIGN = ("llvm.nvvm.", "llvm.amdgcn.", "llvm.coro.")
+_lock = threading.Lock()
+_cache: weakref.WeakKeyDictionary[KernelIR, dict[str, NativeKernel]] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class NativeKernel:
+    """A kernel compiled for the host.
+
+    Parameters
+    ----------
+    name : str
+        Name of the Python function.
+    address : int
+        A C function ``void f(void **params, const int32_t *dims, int64_t begin, int64_t end,
+        void *scratch, int32_t dynamic_shared)`` that runs the blocks [begin, end), x fastest;
+        `dims` is the block's and the grid's x, y, z. Several threads may run it at once, each with
+        a `scratch` of its own, aligned to 64 bytes.
+    has_barriers : bool
+        Whether its threads wait for each other.
+    static_shared : int
+        Bytes of static shared memory.
+    """
+
+    name: str
+    address: int
+    has_barriers: bool
+    static_shared: int
+    _layout: Layout = field(repr=False)
+    _engine: Any = field(repr=False)
+
+    def scratch_bytes(self, threads_per_block: int, dynamic_shared: int) -> int:
+        """Bytes of scratch memory that one worker needs.
+
+        Parameters
+        ----------
+        threads_per_block : int
+            Threads of a block.
+        dynamic_shared : int
+            Bytes of dynamic shared memory of a launch.
+        """
+        return self._layout.size(threads_per_block, dynamic_shared)
+
+
+def check_kernel(kernel: KernelIR) -> None:
+    """Refuse what a host can't run, without compiling anything.
+
+    Parameters
+    ----------
+    kernel : KernelIR
+        The kernel.
+
+    Raises
+    ------
+    UnsupportedKernelError
+        Naming the feature.
+    """
+    if kernel.cooperative or any(name in kernel.externals for name in _GRID_SYNC):
+        raise _unsupported(kernel, "grid-wide synchronisation")
+    for text in sorted(set(_ASSEMBLY.findall(kernel.llvm))):
+        if _assembly(text) is None:
+            raise _unsupported(kernel, f"inline assembly '{text}'")
+    for name in sorted(kernel.externals):
+        if _is_host_intrinsic(name) or name == "vprintf":
+            continue
+        text = _definition(intrinsics.renamed(name) if name.startswith("llvm.") else name)
+        if text is None or not all(_exists(symbol) for symbol in _called(text)):
+            raise _unsupported(kernel, _feature(kernel, name))
+
+
+def compile_kernel(kernel: KernelIR, fast_axis: str = "x") -> NativeKernel:
+    """Compile a kernel for the host, once.
+
+    Parameters
+    ----------
+    kernel : KernelIR
+        The kernel.
+    fast_axis : {"x", "y"}
+        Innermost axis of the thread loops; it matters only where no thread waits for another.
+
+    Returns
+    -------
+    NativeKernel
+
+    Raises
+    ------
+    UnsupportedKernelError
+        If the kernel needs what a host doesn't have.
+    """
+    with _lock:  # LLVM's global context is not thread-safe
+        known = _cache.setdefault(kernel, {})
+        found = known.get(fast_axis)
+        if found is None:
+            found = _compile(kernel, fast_axis)
+            # The thread loops of a kernel that waits don't depend on it.
+            for axis in ("x", "y") if found.has_barriers else (fast_axis,):
+                known[axis] = found
+        return found
+
+
+def _unsupported(kernel: KernelIR, feature: str) -> UnsupportedKernelError:
+    return UnsupportedKernelError(
+        f"kernel {kernel.name} uses {feature}, which the cpu backend can't run; "
+        "the cuda backend can"
+    )
+
+
+def _feature(kernel: KernelIR, name: str) -> str:
+    if name.startswith("__nv_"):
+        return f"libdevice function {name}"
+    if name.startswith("llvm."):
+        return f"intrinsic {name}"
+    if kernel.linked:
+        return f"{name}, for which it links CUDA C file {', '.join(kernel.linked)}"
+    return f"external function {name}"
+
+
+def _is_host_intrinsic(name: str) -> bool:
+    return name.startswith("llvm.") and not name.startswith(_FOREIGN)
+
+
+def _definition(name: str) -> str | None:
+    """LLVM text that defines, or declares, a function of the runtime."""
+    for table in (
+        intrinsics.DEFINITIONS,
+        intrinsics.COLLECTIVES,
+        libdevice.DEFINITIONS,
+        libdevice.LIBRARY,
+        half.DEFINITIONS,
+    ):
+        if name in table:
+            return table[name]
+    if name.startswith("gj.memory."):
+        return _memory_operation(name)
+    return half.definition(name)
+
+
+def _memory_operation(name: str) -> str:
+    """A load or store with a cache hint, as a plain one."""
+    _, _, kind, type_ = name.split(".")
+    if kind == "ld":
+        returns, parameters = type_, "ptr %p"
+        body = f"  %r = load {type_}, ptr %p\n  ret {type_} %r"
+    else:
+        returns, parameters = "void", f"ptr %p, {type_} %v"
+        body = f"  store {type_} %v, ptr %p\n  ret void"
+    return f"define internal {returns} @{name}({parameters}) alwaysinline nounwind {{\n{body}\n}}"
+
+
+def _assembly(template: str) -> str | None:
+    """Function that stands for a piece of PTX; `{type}` in it is the type that it moves."""
+    operation = _MEMORY_OPERATION.match(template)
+    if operation:
+        return f"gj.memory.{operation[1]}.{{type}}"
+    return intrinsics.ASSEMBLY.get(template) or half.ASSEMBLY.get(template)
+
+
+def _called(text: str) -> set[str]:
+    return {quoted or plain for quoted, plain in _SYMBOL.findall(text)}
+
+
+@functools.cache
+def _exists(symbol: str) -> bool:
+    """Whether the runtime or the process has a function."""
+    if symbol.startswith(("llvm.", "gj.special.")) or symbol == "vprintf":
+        return True
+    if symbol in libdevice.LIBRARY:
+        return bool(llvm.address_of_symbol(symbol))
+    text = _definition(symbol)
+    if text is None:
+        return symbol in intrinsics.SUSPENDS
+    return all(_exists(other) for other in _called(text) - {symbol})
+
+
+@functools.cache
+def _initialise() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+def _target_machine() -> Any:
+    # MCJIT owns the target machine it is given, so each engine gets one of its own.
+    _initialise()
+    return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=3,
+        jit=True,
+    )
+
+
+def _compile(kernel: KernelIR, fast_axis: str) -> NativeKernel:
+    check_kernel(kernel)
+    machine = _target_machine()
+    module, shared = _host_module(kernel, machine)
+    function = module.get_function(kernel.entry)
+    waits = [f for f in module.functions if f.name in intrinsics.COLLECTIVES]
+    if waits:
+        _define_collectives(module, waits, machine)
+        function = module.get_function(kernel.entry)
+    name_values(function)
+    text = str(module)
+    before, body, after = _split(text, kernel.entry)
+    parameters = [(str(a.type), a.name) for a in function.arguments]
+    if waits:
+        types = "\n".join(re.findall(r"^%.* = type .*$", text, re.MULTILINE))
+        sizes = functools.partial(_sizes, machine.target_data, types)
+        parts = cut(function, body, parameters, sizes)
+    else:
+        parts = whole(function, body, parameters)
+    layout = Layout(shared, parts.frame, parts.local, bool(parts.kinds))
+    symbol = f"gj.run.{kernel.name}"
+    source = driver(symbol, parameters, parts, layout, fast_axis)
+    final = llvm.parse_assembly("\n".join([_without_markers(before + after), *parts.functions, source]))
+    final.verify()
+    engine = _generate(kernel, final, machine)
+    return NativeKernel(
+        kernel.name, engine.get_function_address(symbol), bool(parts.kinds), shared, layout, engine
+    )
+
+
+def _host_module(kernel: KernelIR, machine: Any) -> tuple[Any, int]:
+    """The kernel with the runtime's definitions, all inlined and simplified; its shared memory."""
+    module = llvm.parse_assembly(kernel.llvm)
+    data = machine.target_data
+    offsets, shared = {}, 0
+    dropped = set()
+    for variable in module.global_variables:
+        text = str(variable)
+        if variable.name in ("llvm.used", "llvm.compiler.used"):
+            dropped.add(text)
+        elif "addrspace(3) global" in text:
+            dropped.add(text)
+            alignment = max(16, int(re.findall(r"align (\d+)", text)[-1]))
+            if variable.is_declaration:
+                offsets[variable.name] = None
+            else:
+                shared = -(-shared // alignment) * alignment
+                offsets[variable.name] = shared
+                shared += data.get_abi_size(variable.global_value_type)
+    shared = -(-shared // 16) * 16
+    replaced, needed = _replace_instructions(module, offsets, shared)
+    for function in module.functions:
+        if function.is_declaration:
+            if not _is_host_intrinsic(function.name):
+                if function.name.startswith("llvm."):
+                    function.name = intrinsics.renamed(function.name)
+                needed.add(function.name)
+        elif function.name != kernel.entry:
+            function.linkage = "internal"
+            function.add_function_attribute("alwaysinline")
+    return _simplified(module, replaced, dropped, needed, machine), shared
+
+
+def _replace_instructions(
+    module: Any, offsets: dict[str, int | None], shared: int
+) -> tuple[dict[str, str], set[str]]:
+    """Lines of the printed module that say something else on a host, and what they call."""
+    replaced, needed = {}, {"gj.shared"}
+    if not offsets and " asm " not in str(module):
+        return {}, set()
+    number = 0
+    for function in module.functions:
+        for block in function.blocks:
+            for instruction in block.instructions:
+                opcode = instruction.opcode
+                if opcode not in ("addrspacecast", "call"):
+                    continue
+                operand = list(instruction.operands)[-1]
+                if opcode == "call" and operand.name:
+                    continue
+                if opcode == "addrspacecast" and operand.name not in offsets:
+                    continue
+                if str(instruction.type) != "void":
+                    instruction.name = f"gj.replaced.{number}"
+                    number += 1
+                line = str(instruction)
+                if opcode == "addrspacecast":
+                    offset = offsets[operand.name]
+                    name = instruction.name
+                    replaced[line] = (
+                        f"  %{name}.base = call ptr @gj.shared()\n"
+                        f"  %{name} = getelementptr i8, ptr %{name}.base, "
+                        f"i64 {shared if offset is None else offset}"
+                    )
+                    continue
+                found = _ASSEMBLY.search(line)
+                target = _assembly(found[1]) if found else None
+                if found is None or target is None:
+                    continue
+                call = re.sub(r'asm (?:sideeffect )?"(?:[^"\\]|\\.)*", "[^"]*"', "@GJ", line)
+                if "{type}" in target:
+                    types = re.search(r"call (\w+) @GJ\(ptr [^,]*?(?:, (\w+) [^,]*)?\)", call)
+                    assert types is not None
+                    target = target.format(type=types[2] or types[1])
+                replaced[line] = call.replace("@GJ", f"@{target}")
+                needed.add(target)
+    return replaced, needed
+
+
+def _simplified(
+    module: Any, replaced: dict[str, str], dropped: set[str], needed: set[str], machine: Any
+) -> Any:
+    lines = []
+    for line in str(module).splitlines():
+        if line in dropped or line.startswith(("target ", "source_filename", "; ")):
+            continue
+        if line.startswith("declare ") and _called(line) & needed:
+            continue
+        lines.append(replaced.get(line, line).replace("define ptx_kernel", "define"))
+    text = "\n".join([*lines, _runtime(needed)])
+    host = _parse(text, machine)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_new_gvn_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_aggressive_dce_pass()
+    passes.add_simplify_cfg_pass()
+    passes.run(host, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
+    return host
+
+
+def _parse(text: str, machine: Any) -> Any:
+    header = f'target datalayout = "{machine.target_data}"\ntarget triple = "{machine.triple}"\n'
+    module = llvm.parse_assembly(header + text)
+    module.verify()
+    return module
+
+
+def _runtime(needed: Iterable[str]) -> str:
+    """Definitions of functions and all that they call; collectives are only declared."""
+    texts, todo = {}, set(needed)
+    while todo:
+        name = todo.pop()
+        if name in texts or name.startswith("llvm."):
+            continue
+        if name in intrinsics.COLLECTIVES:
+            texts[name] = intrinsics.collective_declaration(name)
+            continue
+        text = _definition(name)
+        if text is None:
+            raise NotImplementedError(f"the cpu backend has no definition of {name}")
+        texts[name] = text
+        todo |= _called(text)
+    return "\n".join(texts.values())
+
+
+def _define_collectives(module: Any, functions: Iterable[Any], machine: Any) -> None:
+    """Inline the collectives and demote to stack slots what outlives a block."""
+    names = [function.name for function in functions]
+    # An internal function would not be linked to the declaration that waits for it.
+    texts = [intrinsics.COLLECTIVES[n].replace("define internal", "define") for n in names]
+    called = set().union(*(_called(text) for text in texts))
+    called -= {*names, *intrinsics.SUSPENDS}
+    module.link_in(
+        _parse("\n".join([*texts, _runtime(called), intrinsics.SUSPEND_DECLARATIONS]), machine)
+    )
+    for name in names:
+        module.get_function(name).linkage = "internal"
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.add_register_to_memory_pass()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
+
+
+def _split(text: str, entry: str) -> tuple[str, str, str]:
+    """The printed module before a function, the function, and the module after it."""
+    start = text.index("define ")
+    while _called(text[start : text.index("{\n", start)]) != {entry}:
+        start = text.index("\ndefine ", start) + 1
+    end = text.index("\n}\n", start) + 3
+    return text[:start], text[start:end], text[end:]
+
+
+def _without_markers(text: str) -> str:
+    gone = {*intrinsics.MARKERS, *intrinsics.SUSPENDS}
+    return "\n".join(
+        line
+        for line in text.splitlines()
+        if not (line.startswith("declare ") and _called(line) & gone)
+    )
+
+
+def _sizes(data: Any, definitions: str, types: list[str]) -> list[int]:
+    if not types:
+        return []
+    unique = list(dict.fromkeys(types))
+    lines = [f"@size.{i} = external global {type_}" for i, type_ in enumerate(unique)]
+    module = llvm.parse_assembly("\n".join([definitions, *lines]))
+    sizes = {
+        type_: data.get_abi_size(variable.global_value_type)
+        for type_, variable in zip(unique, module.global_variables, strict=True)
+    }
+    return [sizes[type_] for type_ in types]
+
+
+def _generate(kernel: KernelIR, module: Any, machine: Any) -> Any:
+    for function in module.functions:
+        name = function.name
+        if function.is_declaration and not name.startswith("llvm."):
+            # An unresolved symbol would end the process inside LLVM.
+            if not callbacks.provide(name) and not llvm.address_of_symbol(name):
+                raise _unsupported(kernel, _feature(kernel, name))
+        elif not function.is_declaration and name == kernel.entry:
+            raise AssertionError(f"{name} is still there")
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = True
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    return engine

@@ -1,0 +1,209 @@
+"""CUDABackend: stream-ordered device memory, copies, and Schedules as CUDA graphs."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import numpy as np
+
+from graphjit._errors import DeviceMemoryError
+from graphjit._graph import View
+from graphjit._layout import Layout, contiguous
+from graphjit.backends.base import Device, Executable, Memory
+from graphjit.kernel import frontend
+from graphjit.kernel.packing import Address, pack_launch
+from graphjit.schedule.schedule import Schedule
+
+
+class DeviceMemory:
+    """A piece of device memory, freed in stream order when nothing refers to it.
+
+    Parameters
+    ----------
+    buffer : cuda.core.Buffer
+        What holds it.
+    nbytes : int
+        Size.
+    """
+
+    __slots__ = ("__weakref__", "_buffer", "address", "nbytes")
+
+    def __init__(self, buffer: Any, nbytes: int) -> None:
+        self._buffer = buffer
+        self.address = int(buffer.handle)
+        self.nbytes = nbytes
+
+
+class AdoptedMemory:
+    """Device memory that somebody else owns, kept alive through `owner`."""
+
+    __slots__ = ("__weakref__", "address", "nbytes", "owner")
+
+    def __init__(self, address: int, nbytes: int, owner: object) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self.owner = owner
+
+
+class CUDABackend:
+    """Runs graphs on NVIDIA GPUs."""
+
+    name = "cuda"
+
+    def __init__(self) -> None:
+        self._streams = threading.local()
+
+    @functools.cache  # noqa: B019 - one backend a process
+    def devices(self) -> tuple[Device, ...]:
+        """The CUDA devices; none where there is no driver."""
+        if not frontend.driver_available():
+            return ()
+        from numba import cuda
+
+        return tuple(
+            Device("cuda", index, _name(gpu.name)) for index, gpu in enumerate(cuda.gpus)
+        )
+
+    def allocate(self, device: Device, nbytes: int, stream: Any = None) -> Memory:
+        """Uninitialised memory, ready on the stream."""
+        from graphjit.backends.cuda.driver import activate
+
+        core = activate(device.index)
+        try:
+            buffer = core.memory_resource.allocate(max(nbytes, 1), stream=self._stream(stream))
+        except Exception as error:
+            if "OUT_OF_MEMORY" not in str(error):
+                raise
+            raise DeviceMemoryError(f"{device} has no {nbytes} bytes left") from error
+        return DeviceMemory(buffer, nbytes)
+
+    def adopt(self, device: Device, address: int, nbytes: int, owner: object) -> Memory:
+        """Memory that somebody else owns."""
+        return AdoptedMemory(address, nbytes, owner)
+
+    def upload(
+        self, source: np.ndarray[Any, Any], target: int, layout: Layout, stream: Any
+    ) -> None:
+        """Copy a host array to `target`, in stream order."""
+        from cuda.bindings import driver
+
+        from graphjit.backends.cuda.driver import check
+
+        if layout.size == 0:
+            return
+        device = self.devices()[0]
+        host = np.asarray(source, order="F" if layout.order == "F" else "C")
+        if layout.is_contiguous and host.strides == layout.strides:
+            # From pageable memory this returns when the source has been read.
+            check(
+                driver.cuMemcpyHtoDAsync(target, host.ctypes.data, host.nbytes, stream or 0),
+                "copying to the device",
+            )
+            return
+        staging = self.allocate(device, host.nbytes, stream)
+        plain = contiguous(host.shape, host.dtype)
+        self.upload(np.ascontiguousarray(host).reshape(host.shape), staging.address, plain, stream)
+        self.copy(staging.address, plain, target, layout, stream)
+
+    def download(self, source: int, layout: Layout, stream: Any) -> np.ndarray[Any, Any]:
+        """A fresh host copy of the elements at `source`, once all work on the device is done."""
+        from cuda.bindings import driver
+
+        from graphjit.backends.cuda.driver import activate, check
+
+        host = np.empty(layout.shape, layout.dtype)
+        if layout.size == 0:
+            return host
+        device = self.devices()[0]
+        activate(device.index)
+        plain = contiguous(layout.shape, layout.dtype)
+        staging = None
+        if layout.strides != plain.strides and layout.order != "C":
+            staging = self.allocate(device, plain.nbytes, stream)
+            self.copy(source, layout, staging.address, plain, stream)
+            source = staging.address
+        # The elements may come from any stream, this thread's or another's.
+        check(driver.cuCtxSynchronize(), "waiting for the device")
+        check(driver.cuMemcpyDtoH(host.ctypes.data, source, host.nbytes), "copying to the host")
+        del staging
+        return host
+
+    def copy(
+        self, source: int, source_layout: Layout, target: int, layout: Layout, stream: Any
+    ) -> None:
+        """Copy elements on the device, in stream order."""
+        from graphjit.backends.cuda.memory_kernels import copy_launch
+
+        if layout.size == 0:
+            return
+        low, high = source_layout.extent
+        target_low, target_high = layout.extent
+        if source + low < target + target_high and target + target_low < source + high:
+            staging = self.allocate(self.devices()[0], layout.nbytes, stream)
+            plain = contiguous(layout.shape, layout.dtype)
+            self._launch(
+                copy_launch(View(0, 0, source_layout), View(1, 0, plain)),
+                (source, staging.address),
+                stream,
+            )
+            source, source_layout = staging.address, plain
+        self._launch(
+            copy_launch(View(0, 0, source_layout), View(1, 0, layout)), (source, target), stream
+        )
+
+    def check(self, schedule: Schedule) -> None:
+        """Nothing: Numba's kernels are CUDA kernels."""
+
+    def build(self, schedule: Schedule, device: Device) -> Executable:
+        """Build and instantiate the CUDA graph."""
+        from graphjit.backends.cuda.executable import CUDAExecutable
+
+        return CUDAExecutable(schedule, device, lambda nbytes: self.allocate(device, nbytes))
+
+    def synchronize(self, device: Device) -> None:
+        """Wait for all streams of the device."""
+        from cuda.bindings import driver
+
+        from graphjit.backends.cuda.driver import activate, check
+
+        activate(device.index)
+        check(driver.cuCtxSynchronize(), "waiting for the device")
+
+    def _launch(self, launch: Any, addresses: tuple[int, ...], stream: Any) -> None:
+        from cuda.bindings import driver
+
+        from graphjit.backends.cuda import driver as cuda_driver
+        from graphjit.backends.cuda.image import BoundImage
+
+        cuda_driver.activate(self.devices()[0].index)
+        image = BoundImage(
+            pack_launch(
+                launch.kernel,
+                launch.operands,
+                lambda view: Address(view.buffer, view.offset),
+                lambda ref, type_: 0,
+            )
+        )
+        image.bind(addresses)
+        function = cuda_driver.check(
+            driver.cuKernelGetFunction(frontend.load(launch.kernel).handle), "loading a kernel"
+        )
+        cuda_driver.launch(
+            function, launch.grid, launch.block, 0, stream, image.address, launch.kernel.name
+        )
+
+    def _stream(self, address: int | None) -> Any:
+        """The cuda.core stream of an address."""
+        from cuda.core import Stream
+
+        known = self._streams.__dict__.setdefault("known", {})
+        found = known.get(address)
+        if found is None:
+            found = known[address] = Stream.from_handle(address or 0)
+        return found
+
+
+def _name(name: Any) -> str:
+    return name.decode() if isinstance(name, bytes) else str(name)

@@ -1,0 +1,37 @@
+"""A launch's parameters in host memory, at a fixed address, as the driver reads them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+from graphjit.kernel.packing import ParamImage
+
+
+class BoundImage:
+    """A ParamImage with the pointer array that `cuLaunchKernel` takes.
+
+    Parameters
+    ----------
+    image : ParamImage
+        The parameters.
+    """
+
+    def __init__(self, image: ParamImage) -> None:
+        self._data = ctypes.create_string_buffer(image.data, max(len(image.data), 8))
+        base = ctypes.addressof(self._data)
+        self._pointers = (ctypes.c_void_p * max(len(image.offsets), 1))(
+            *(base + offset for offset in image.offsets)
+        )
+        self.address = ctypes.addressof(self._pointers)
+        self._words = (ctypes.c_uint64 * (len(self._data) // 8)).from_buffer(self._data)
+        self._relocations = [
+            (r.target // 8, r.slot, r.addend or 0) for r in image.relocations
+        ]
+        self.slots = frozenset(r.slot for r in image.relocations)
+
+    def bind(self, slots: Sequence[int]) -> None:
+        """Write what the relocations say, from slots taken as 64-bit words."""
+        words = self._words
+        for target, slot, addend in self._relocations:
+            words[target] = slots[slot] + addend
