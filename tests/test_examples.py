@@ -1,26 +1,14 @@
 """The example programs, small, against independent NumPy."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
+from PIL import Image
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
-
-
-@pytest.fixture(scope="module")
-def heat():
-    pytest.importorskip("matplotlib")
-    pytest.importorskip("tqdm")
-    spec = importlib.util.spec_from_file_location("heat", EXAMPLES / "heat.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from examples import heat
 
 
 @pytest.fixture(scope="module")
-def run(heat, tmp_path_factory):
+def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("heat") / "made" / "heat.png"
     return heat.main(steps=40, out=out), out
 
@@ -36,7 +24,7 @@ def diffused(terrain, diffusivity, dt, steps):
     return z
 
 
-def test_heat_agrees_with_numpy(heat, run):
+def test_heat_agrees_with_numpy(run):
     result, _ = run
     expected = diffused(result.before, heat.DIFFUSIVITY, result.before.time_step, 40)
     np.testing.assert_allclose(result.after.height, expected, rtol=1e-12)
@@ -51,21 +39,19 @@ def test_heat_conserves_volume_and_bounds(run):
     assert result.after.height.min() >= result.before.height.min()
 
 
-def test_heat_keeps_its_input(heat, run):
+def test_heat_keeps_its_input(run):
     result, _ = run
     np.testing.assert_array_equal(result.before.height, heat.Terrain.jacksboro().height)
 
 
 def test_heat_draws_a_picture(run):
     _, out = run
-    from PIL import Image
-
     with Image.open(out) as picture:
         assert picture.format == "PNG" and picture.size[0] > 1000
-        assert len(set(picture.convert("L").resize((64, 64)).getdata())) > 30
+        assert len(np.unique(np.asarray(picture.convert("L")))) > 100
 
 
-def test_heat_reports_what_it_did(heat, tmp_path, capsys):
+def test_heat_reports_what_it_did(tmp_path, capsys):
     heat.main(steps=1, out=tmp_path / "heat.png")
     printed = capsys.readouterr().out
     for label in ("backend", "grid", "steps     10 of", "time", "speed-up", "volume", "picture"):

@@ -180,13 +180,17 @@ def _get(field: int, name: str, lane: str = "%lin") -> str:
 def _collective(
     name: str, returns: str, parameters: str, before: str, suspend: str, after: str
 ) -> str:
-    """A function whose caller's block is cut in two where threads wait."""
+    """A function whose caller's block is cut in two where threads wait.
+
+    The suspend point looks like a loop, which keeps LLVM from joining the two parts again.
+    """
     return _forward(
         name,
         returns,
         parameters,
         f"entry:\n  %lin = call i32 @gj.lin()\n{before}  br label %wait\n"
-        f"wait:\n  call void @{suspend}()\n  br label %resume\nresume:\n{after}",
+        f"wait:\n  %again = call i1 @{suspend}()\n"
+        f"  br i1 %again, label %wait, label %resume\nresume:\n{after}",
     )
 
 
@@ -325,7 +329,7 @@ def _collectives() -> dict[str, str]:
 # Functions in which a thread waits for others. They are declared only while the kernel is
 # simplified and defined afterwards, so that the blocks they cut stay cut.
 COLLECTIVES = _collectives()
-SUSPEND_DECLARATIONS = "\n".join(f"declare void @{name}() {_WAITS}" for name in SUSPENDS)
+SUSPEND_DECLARATIONS = "\n".join(f"declare i1 @{name}() {_WAITS}" for name in SUSPENDS)
 
 
 def collective_declaration(name: str) -> str:

@@ -19,6 +19,7 @@ _LOCKS = """
 declare i32 @graphjit_lock_acquire(ptr, i32)
 declare i32 @graphjit_lock_acquire_timed(ptr, i64, i32)
 declare void @graphjit_lock_release(ptr)
+declare i32 @graphjit_yield()
 """
 
 _POSIX_NOW = """
@@ -59,7 +60,10 @@ _engines: list[Any] = []
 
 @functools.cache
 def prelude() -> str:
-    """Return IR that defines `@now` (monotonic ns), `@relax` (a spin-wait hint) and the locks."""
+    """Return IR that defines `@now` (monotonic ns) and `@relax` (a spin-wait hint).
+
+    It also declares `@graphjit_yield`, which lets another thread have the CPU, and the locks.
+    """
     api = ctypes.pythonapi
     symbols: dict[str, Any] = {
         "graphjit_lock_acquire": api.PyThread_acquire_lock,
@@ -71,9 +75,12 @@ def prelude() -> str:
         frequency = ctypes.c_int64()
         kernel32.QueryPerformanceFrequency(ctypes.byref(frequency))
         symbols["graphjit_clock"] = kernel32.QueryPerformanceCounter
+        symbols["graphjit_yield"] = kernel32.SwitchToThread
         now = _WINDOWS_NOW.format(tick_ns=max(1, 1_000_000_000 // frequency.value))
     else:
-        symbols["graphjit_clock"] = ctypes.CDLL(None).clock_gettime
+        library = ctypes.CDLL(None)
+        symbols["graphjit_clock"] = library.clock_gettime
+        symbols["graphjit_yield"] = library.sched_yield
         now = _POSIX_NOW.format(clock=time.CLOCK_MONOTONIC)
     for name, function in symbols.items():
         llvm.add_symbol(name, ctypes.cast(function, ctypes.c_void_p).value)

@@ -209,12 +209,13 @@ spin:
 pause:
   call void @relax()
   %n1 = add i32 %n, 1
-  %n63 = and i32 %n1, 63
-  %look = icmp eq i32 %n63, 0
+  %n127 = and i32 %n1, 127
+  %look = icmp eq i32 %n127, 0
   br i1 %look, label %clock, label %again
 again:
   br label %spin
-clock:
+clock:                          ; where CPUs are short, whoever has the work may wait for this one
+  %y = call i32 @graphjit_yield()
   %st = load atomic i32, ptr %stopp seq_cst, align 4
   %std = icmp ne i32 %st, 0
   br i1 %std, label %out, label %clock2
@@ -259,10 +260,15 @@ spin:
 pause:
   call void @relax()
   %n1 = add i32 %n, 1
-  %tired = icmp sgt i32 %n1, SPIN_COUNT
-  br i1 %tired, label %sleep, label %again
+  %n127 = and i32 %n1, 127
+  %round = icmp eq i32 %n127, 0
+  br i1 %round, label %yield, label %again
 again:
   br label %spin
+yield:
+  %y = call i32 @graphjit_yield()
+  %tired = icmp sgt i32 %n1, SPIN_COUNT
+  br i1 %tired, label %sleep, label %again
 sleep:
   %t = call i64 @now()
   %rest = sub i64 %deadline, %t

@@ -150,7 +150,8 @@ def _segments(
 ) -> tuple[dict[str, Segment], tuple[str, ...]]:
     kinds: list[str] = []
     segments = {}
-    for label, instructions in blocks:
+    for block_label, instructions in blocks:
+        label = block_label
         segment = segments[label] = Segment(label)
         for line in instructions:
             if line.callee in SUSPENDS:
@@ -160,7 +161,12 @@ def _segments(
                 segment = segments[label] = Segment(label)
             else:
                 segment.lines.append(line)
-        segment.successors = tuple(_LABEL.findall(segment.lines[-1].text))
+        targets = _LABEL.findall(segment.lines[-1].text)
+        if label != block_label:
+            # The suspend point's loop ends when its thread is resumed.
+            targets = targets[1:]
+            segment.lines[-1] = Instruction(f"  br label %{targets[0]}", "br", "", ())
+        segment.successors = tuple(targets)
     # States are numbered by kind (block barriers, reducing ones, warps), so that one comparison
     # tells what a thread waits for.
     order = sorted(range(len(kinds)), key=lambda i: list(SUSPENDS).index(kinds[i]))
