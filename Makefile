@@ -44,7 +44,8 @@ bench: $(VENV)/.has-test
 	$(if $(CUDA),$(BIN)/python -m benchmarks.cuda)
 
 fuzz: $(VENV)/.has-test
-	$(BIN)/python -m pytest tests --ignore=tests/gpu --timeout=0 --hypothesis-profile=fuzz
+	$(BIN)/python -m pytest tests --ignore=tests/gpu --timeout=0 \
+		-p tests.fuzz_profile --hypothesis-profile=fuzz
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -74,71 +74,85 @@ def guards_of(function: Any, instance: Any = None) -> tuple[Guard, ...]:
     -------
     tuple of Guard
     """
-    seen: set[int] = set()
+    seen: _Seen = set()
     found = list(_of_function(function, seen))
     if instance is not None:
-        found += _of_object(instance, _attributes(function.__code__), "attribute", seen)
+        found += _of_object(instance, _attributes(function), seen)
     return tuple(found)
 
 
-def _of_function(function: types.FunctionType, seen: set[int]) -> Iterator[Guard]:
+# Functions by id, and attributes by the id of their object and their name.
+_Seen = set[int | tuple[int, str]]
+
+
+def _of_function(function: types.FunctionType, seen: _Seen) -> Iterator[Guard]:
     if id(function) in seen:
         return
     seen.add(id(function))
-    attributes = set()
-    values = []
-    for code in _codes(function.__code__):
-        attributes |= _attributes(code)
-        for name in _globals(code):
-            value = function.__globals__.get(name, _MISSING)
-            if value is not _MISSING or not hasattr(__builtins__, name):
-                values.append(value)
-                yield Guard(function.__globals__, name, value, "global")
+    values = list(function.__defaults__ or ())
+    for name in _globals(function):
+        # A name that isn't there now is a builtin, which a later global would hide.
+        value = function.__globals__.get(name, _MISSING)
+        values.append(value)
+        yield Guard(function.__globals__, name, value, "global")
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        guard = Guard(cell, name, None, "closed-over name")
-        value = guard.current()
+        value = Guard(cell, name, None, "").current()
         values.append(value)
         yield Guard(cell, name, value, "closed-over name")
-    for value in (*values, *(function.__defaults__ or ())):
+    attributes = _attributes(function)
+    for value in values:
         yield from _of_value(value, attributes, seen)
 
 
-def _of_value(value: Any, attributes: set[str], seen: set[int]) -> Iterator[Guard]:
+def _of_value(value: Any, attributes: set[str], seen: _Seen) -> Iterator[Guard]:
     """What lies behind a name: a helper's own names, a module's or an object's attributes."""
     if isinstance(value, types.FunctionType):
         if not _is_library(value.__module__):
             yield from _of_function(value, seen)
     elif isinstance(value, types.MethodType):
         yield from _of_value(value.__func__, attributes, seen)
-        yield from _of_object(value.__self__, attributes, "attribute", seen)
+        if isinstance(value.__func__, types.FunctionType):
+            yield from _of_object(value.__self__, _attributes(value.__func__), seen)
     elif isinstance(value, types.ModuleType):
         if not _is_library(value.__name__):
-            yield from _of_object(value, attributes, f"attribute of {value.__name__}", seen)
-    elif hasattr(value, "__wrapped__") and isinstance(value.__wrapped__, types.FunctionType):
-        # A decorated helper; a kernel or graphed function freezes or guards its own names.
-        if type(value).__module__.partition(".")[0] not in _LIBRARIES:
-            yield from _of_function(value.__wrapped__, seen)
-        elif type(value).__module__.startswith("graphjit"):
-            yield from _of_function(value.__wrapped__, seen)
+            yield from _of_object(value, attributes, seen)
+    elif isinstance(getattr(value, "__wrapped__", None), types.FunctionType):
+        # A graphed or decorated helper. A kernel froze its own names when it was compiled, as it
+        # does in eager code.
+        if _top(type(value).__module__) != "numba":
+            yield from _of_value(value.__wrapped__, attributes, seen)
     else:
-        yield from _of_object(value, attributes, f"attribute of a {type(value).__name__}", seen)
+        yield from _of_object(value, attributes, seen)
 
 
-def _of_object(value: Any, attributes: set[str], owner: str, seen: set[int]) -> Iterator[Guard]:
-    namespace = getattr(value, "__dict__", None)
-    if not isinstance(namespace, dict) or id(value) in seen or _is_library(type(value).__module__):
-        if not isinstance(value, types.ModuleType):
-            return
-    seen.add(id(value))
-    assert isinstance(namespace, dict)
-    for name in sorted(attributes & namespace.keys()):
-        yield Guard(namespace, name, namespace[name], owner)
-        yield from _of_value(namespace[name], attributes, seen)
+def _of_object(value: Any, attributes: set[str], seen: _Seen) -> Iterator[Guard]:
+    """The attributes among these names that a plain object, its class or a module holds."""
+    if _top(type(value).__module__) in _LIBRARIES:
+        return
+    owner = f"attribute of {getattr(value, '__name__', type(value).__name__)}"
+    for holder in (value, *type(value).__mro__):
+        namespace = getattr(holder, "__dict__", {})
+        if isinstance(holder, type) and holder.__module__ == "builtins":
+            continue
+        for name in sorted(attributes & namespace.keys()):
+            if (id(holder), name) in seen:
+                continue
+            seen.add((id(holder), name))
+            item = namespace[name]
+            yield Guard(namespace, name, item, owner)
+            yield from _of_value(item, attributes, seen)
+            if isinstance(item, types.FunctionType) and holder is not value:
+                # A method: what it reads from the same object.
+                yield from _of_object(value, _attributes(item), seen)
+
+
+def _top(module: str | None) -> str:
+    return (module or "").partition(".")[0]
 
 
 def _is_library(module: str | None) -> bool:
-    top = (module or "").partition(".")[0]
-    return top in _LIBRARIES or top in sys.stdlib_module_names and top != "__main__"
+    """Whether a module's names are nobody's to rebind."""
+    return _top(module) in _LIBRARIES or _top(module) in sys.stdlib_module_names
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -148,18 +162,18 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _codes(constant)
 
 
-def _globals(code: types.CodeType) -> list[str]:
-    names = {
-        instruction.argval
-        for instruction in dis.get_instructions(code)
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    }
-    return sorted(names)
+def _globals(function: types.FunctionType) -> list[str]:
+    return sorted(_names(function, ("LOAD_GLOBAL", "LOAD_NAME")))
 
 
-def _attributes(code: types.CodeType) -> set[str]:
+def _attributes(function: types.FunctionType) -> set[str]:
+    return _names(function, ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"))
+
+
+def _names(function: types.FunctionType, opcodes: tuple[str, ...]) -> set[str]:
     return {
         instruction.argval
+        for code in _codes(function.__code__)
         for instruction in dis.get_instructions(code)
-        if instruction.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
+        if instruction.opname in opcodes
     }

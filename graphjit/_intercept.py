@@ -13,10 +13,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numba import cuda
 from numba.cuda import api
-from numba.cuda.core import config
 
 from graphjit._array import Array
-from graphjit._errors import GraphjitError, TraceError
+from graphjit._errors import TraceError
 from graphjit._layout import Layout, contiguous
 from graphjit._location import user_location
 from graphjit._trace import current, to_device
@@ -50,11 +49,6 @@ class TracedStream:
 
 def install() -> None:
     """Put the hooks in place; a second call does nothing."""
-    if config.ENABLE_CUDASIM:
-        raise GraphjitError(
-            "NUMBA_ENABLE_CUDASIM=1 replaces Numba's compiler by a simulator, which graphjit can't "
-            "trace; unset it (graphjit runs kernels on the CPU without a GPU and without the simulator)"
-        )
     hooks = frontend.LaunchHooks()
     if getattr(hooks.dispatcher.call, "_graphjit", False):
         return

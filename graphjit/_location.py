@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from types import FrameType
 
 import numba_cuda
+import numpy
 import optree
 
 # Frames of these packages are never the user's.
 _LIBRARIES = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep
-    for path in (__file__, numba_cuda.__file__, optree.__file__)
+    for path in (__file__, numba_cuda.__file__, numpy.__file__, optree.__file__)
 )
 
 

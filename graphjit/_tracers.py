@@ -22,12 +22,14 @@ class Tracer:
     """What stands for a value while a function is traced."""
 
     __slots__ = ("_made", "_name", "_trace")
-    __array_ufunc__: Any = None
 
     def __init__(self, trace: Trace, name: str) -> None:
         self._trace = trace
         self._name = name
         self._made = user_location()
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        self._concrete(f"numpy.{ufunc.__name__}", "write a kernel for it, or return the value")
 
     def _live(self) -> Trace:
         """The trace, if it is still running."""

@@ -133,7 +133,16 @@ def test_copy_between_overlapping_views(case):
 def test_large_copies_use_the_pool(threads):
     pool = Pool(threads)
     base = np.random.default_rng(0).random((700, 1003))
-    for source in (base, base.T, base[::-1, ::2], np.broadcast_to(base[:, :1], base.shape)):
+    cube = base[:, :1000].reshape(70, 10, 100, 10)
+    for source in (
+        base,
+        base.T,
+        base[::-1, ::2],
+        base[:640, :64].T[::-1],
+        cube.transpose(2, 0, 3, 1),
+        cube.transpose(3, 2, 0, 1)[::-1, :, ::-1],
+        np.broadcast_to(base[:, :1], base.shape),
+    ):
         target = np.zeros(source.shape)
         copy(target, source, pool)
         assert (target == source).all()

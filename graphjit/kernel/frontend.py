@@ -15,15 +15,31 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import llvmlite.binding as llvm
-import numba.cuda.dispatcher as numba_dispatcher
 from numba.cuda import types
+from numba.cuda.core import config
+
+from graphjit._errors import (
+    DeviceError,
+    DTypeError,
+    GraphjitError,
+    KernelCompileError,
+    UnsupportedKernelError,
+)
+
+if config.ENABLE_CUDASIM:
+    raise GraphjitError(
+        "NUMBA_ENABLE_CUDASIM=1 replaces Numba's compiler by a simulator, which graphjit can't "
+        "trace; unset it (graphjit runs kernels on the CPU without a GPU and without the simulator)"
+    )
+
+# ruff: noqa: E402
+import numba.cuda.dispatcher as numba_dispatcher
 from numba.cuda.compiler import _compile_pyfunc_with_fixup
 from numba.cuda.dispatcher import CUDADispatcher
 from numba.cuda.errors import normalize_kernel_dimensions as normalize_dimensions
 from numba.cuda.np.numpy_support import from_dtype
 from numba.cuda.typing.typeof import typeof
 
-from graphjit._errors import DeviceError, DTypeError, KernelCompileError, UnsupportedKernelError
 from graphjit._layout import Layout
 from graphjit.kernel.effects import analyse
 from graphjit.kernel.ir import Effects, KernelIR, Leaf

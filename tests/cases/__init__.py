@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from . import (
     algorithms,
+    arguments,
     atomics,
     barriers,
     control_flow,
-    dtypes,
+    cooperation,
     elementwise,
+    functions,
+    indexing,
+    integers,
+    intrinsics,
+    libdevice,
     maths,
-    memory,
     randoms,
+    reals,
     shared_memory,
+    tiles,
+    views,
     warps,
 )
 from .case import Case
@@ -20,15 +28,23 @@ from .check import check_case
 
 CASES: list[Case] = [
     *elementwise.CASES,
+    *indexing.CASES,
     *algorithms.CASES,
+    *functions.CASES,
+    *views.CASES,
+    *arguments.CASES,
     *barriers.CASES,
+    *tiles.CASES,
     *control_flow.CASES,
+    *cooperation.CASES,
     *shared_memory.CASES,
     *atomics.CASES,
     *warps.CASES,
+    *intrinsics.CASES,
     *maths.CASES,
-    *dtypes.CASES,
-    *memory.CASES,
+    *libdevice.CASES,
+    *integers.CASES,
+    *reals.CASES,
     *randoms.CASES,
 ]
 

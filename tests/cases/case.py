@@ -40,6 +40,7 @@ FEATURES = frozenset(
         "random",
         "record",
         "recursion",
+        "reshape",  # numba-cuda links CUDA C for it
         "shuffle",
         "small_int",
         "static_shared",

@@ -224,9 +224,7 @@ def _segmented(args: Args) -> Expected:
 
 def _counted(args: Args) -> Expected:
     x = args[0]
-    return {
-        1: np.stack([[np.bincount(row[a::2], minlength=5) for a in range(2)] for row in x])
-    }
+    return {1: np.stack([[np.bincount(row[a::2], minlength=5) for a in range(2)] for row in x])}
 
 
 def _halves(args: Args) -> Expected:

@@ -20,8 +20,9 @@ ENTRY_SCRATCH = 16
 WORKERS = 200
 """Where things are in the native structures below, in bytes."""
 
-_SPIN_NS = 40_000
-_SPIN_COUNT = 2_000
+# Who waits spins for so long, then offers the CPU to others for so long, then sleeps.
+_SPIN_NS = 10_000
+_YIELD_NS = 40_000
 
 TYPES = """
 ; state: 0 awake, 1 asleep or about to be; whoever changes 1 to 0 owes the lock a release
@@ -199,7 +200,8 @@ work:
   br i1 %did, label %busy, label %idle
 idle:
   %t0 = call i64 @now()
-  %limit = add i64 %t0, SPIN_NS
+  %polite = add i64 %t0, SPIN_NS
+  %limit = add i64 %t0, YIELD_NS
   br label %spin
 spin:
   %n = phi i32 [ 0, %idle ], [ %n1, %again ]
@@ -209,18 +211,21 @@ spin:
 pause:
   call void @relax()
   %n1 = add i32 %n, 1
-  %n127 = and i32 %n1, 127
-  %look = icmp eq i32 %n127, 0
+  %n63 = and i32 %n1, 63
+  %look = icmp eq i32 %n63, 0
   br i1 %look, label %clock, label %again
 again:
   br label %spin
-clock:                          ; where CPUs are short, whoever has the work may wait for this one
-  %y = call i32 @graphjit_yield()
+clock:
   %st = load atomic i32, ptr %stopp seq_cst, align 4
   %std = icmp ne i32 %st, 0
   br i1 %std, label %out, label %clock2
 clock2:
   %t = call i64 @now()
+  %rude = icmp slt i64 %t, %polite
+  br i1 %rude, label %again, label %yield
+yield:                          ; where CPUs are short, the one who has the work may wait for this
+  %y = call i32 @graphjit_yield()
   %tired = icmp sgt i64 %t, %limit
   br i1 %tired, label %sleep, label %again
 sleep:
@@ -251,23 +256,34 @@ define internal i1 @wait(ptr %pool, i64 %all, i64 %deadline) {
 entry:
   %donep = getelementptr %Pool, ptr %pool, i32 0, i32 4
   %caller = call ptr @caller_of(ptr %pool)
+  %d0 = load atomic i64, ptr %donep seq_cst, align 8
+  %fin0 = icmp eq i64 %d0, %all
+  br i1 %fin0, label %done, label %start
+start:
+  %t0 = call i64 @now()
+  %polite = add i64 %t0, SPIN_NS
+  %limit = add i64 %t0, YIELD_NS
   br label %spin
 spin:
-  %n = phi i32 [ 0, %entry ], [ %n1, %again ]
+  %n = phi i32 [ 0, %start ], [ %n1, %again ]
   %d = load atomic i64, ptr %donep seq_cst, align 8
   %fin = icmp eq i64 %d, %all
   br i1 %fin, label %done, label %pause
 pause:
   call void @relax()
   %n1 = add i32 %n, 1
-  %n127 = and i32 %n1, 127
-  %round = icmp eq i32 %n127, 0
-  br i1 %round, label %yield, label %again
+  %n63 = and i32 %n1, 63
+  %check = icmp eq i32 %n63, 0
+  br i1 %check, label %clock, label %again
 again:
   br label %spin
+clock:
+  %t1 = call i64 @now()
+  %rude = icmp slt i64 %t1, %polite
+  br i1 %rude, label %again, label %yield
 yield:
   %y = call i32 @graphjit_yield()
-  %tired = icmp sgt i32 %n1, SPIN_COUNT
+  %tired = icmp sgt i64 %t1, %limit
   br i1 %tired, label %sleep, label %again
 sleep:
   %t = call i64 @now()
@@ -389,7 +405,7 @@ class NativePool:
 
     def __init__(self) -> None:
         text = prelude() + TYPES + _POOL_IR
-        for name, value in (("SPIN_NS", _SPIN_NS), ("SPIN_COUNT", _SPIN_COUNT)):
+        for name, value in (("SPIN_NS", _SPIN_NS), ("YIELD_NS", _YIELD_NS)):
             text = text.replace(name, str(value))
         names = ("worker", "run", "cancel", "stop")
         functions = compile_ir(text, [f"graphjit_pool_{name}" for name in names])

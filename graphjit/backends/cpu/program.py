@@ -27,6 +27,7 @@ MIN_PARALLEL_WORK = 32_768
 """Below this much estimated work (see `Step.parallel`) waking others costs more than it saves."""
 
 _MIN_CHUNK_WORK = 4_096
+_MAX_CHUNK_WORK = 10_000_000  # so that a signal need not wait long
 _CHUNKS_PER_THREAD = 8
 _MAX_CHUNKS = 2**31 - 1
 _PAUSE_NS = 50_000_000
@@ -209,14 +210,15 @@ class Step:
 def _chunk(step: Step, threads: int) -> tuple[int, int, int]:
     """Return how many blocks a step has, how many a chunk has, and how many chunks that is."""
     blocks = math.prod(step.grid)
-    wanted = threads * _CHUNKS_PER_THREAD
-    if step.parallel is False:
+    if step.parallel is True:
+        wanted = threads * _CHUNKS_PER_THREAD
+    elif step.parallel < MIN_PARALLEL_WORK:
         wanted = 1
-    elif step.parallel is not True:
-        small = step.parallel < MIN_PARALLEL_WORK
-        wanted = 1 if small else min(wanted, step.parallel // _MIN_CHUNK_WORK)
-    chunk = max(1, blocks // wanted, -(-blocks // _MAX_CHUNKS))
-    return blocks, chunk if wanted > 1 else blocks, -(-blocks // chunk) if wanted > 1 else 1
+    else:
+        wanted = min(threads * _CHUNKS_PER_THREAD, step.parallel // _MIN_CHUNK_WORK)
+        wanted = max(wanted, step.parallel // _MAX_CHUNK_WORK)
+    chunk = -(-blocks // min(wanted, _MAX_CHUNKS))
+    return blocks, chunk, -(-blocks // chunk)
 
 
 def _check(step: Step, slots: int) -> None:
@@ -328,7 +330,8 @@ class Program:
 
         Python runs again every 50 ms or so, between steps or between the chunks of a large step,
         so a signal handler can raise; the rest of the replay is dropped then. Calls from several
-        threads take turns.
+        threads take turns; one from a callback or signal handler inside a replay would wait for
+        itself.
 
         Raises
         ------

@@ -68,6 +68,7 @@ class Slot:
     name: str
     type: str
     size: int
+    align: int
     private: bool
 
 
@@ -84,7 +85,7 @@ class Cut:
     frame : int
         Bytes a thread has in the rows of slots.
     local : int
-        Bytes of a thread's addressable local memory, a multiple of 16.
+        Bytes of a thread's addressable local memory.
     """
 
     functions: tuple[str, ...]
@@ -137,7 +138,7 @@ def read_blocks(function: Any, text: str) -> list[tuple[str, list[Instruction]]]
         for instruction in block.instructions:
             line = next(lines)
             opcode = instruction.opcode
-            while opcode == "switch" and not line.rstrip().endswith("]"):
+            while opcode == "switch" and "\n  ]" not in line:
                 line += "\n" + next(lines)
             names = tuple(operand.name for operand in instruction.operands)
             instructions.append(Instruction(line, opcode, instruction.name, names))
@@ -198,10 +199,12 @@ def _slots(
     blocks: Iterable[tuple[str, list[Instruction]]], size_of: Callable[[list[str]], list[int]]
 ) -> dict[str, Slot]:
     lines = [line for _, instructions in blocks for line in instructions]
-    types = {}
+    types, aligns = {}, {}
     for line in lines:
         if line.opcode == "alloca":
-            types[line.name] = line.text.split("alloca ", 1)[1].rsplit(", align", 1)[0]
+            type_, _, align = line.text.split("alloca ", 1)[1].partition(", align ")
+            types[line.name] = type_
+            aligns[line.name] = max(8, int(align.split(",")[0] or 8))
     addressed = set()
     for line in lines:
         if line.opcode == "load" or _is_lifetime(line):
@@ -211,7 +214,7 @@ def _slots(
         addressed.update(name for name in used if name in types)
     sizes = size_of(list(types.values()))
     return {
-        name: Slot(name, type_, size, name not in addressed)
+        name: Slot(name, type_, size, aligns[name], name not in addressed)
         for (name, type_), size in zip(types.items(), sizes, strict=True)
     }
 
@@ -256,83 +259,78 @@ def _live(segments: dict[str, Segment], slots: dict[str, Slot]) -> dict[str, set
 
 
 @dataclass(frozen=True)
-class _Recipe:
-    """How to compute a private slot again instead of keeping it: pure instructions in order."""
+class _Recipes:
+    """How to compute private slots again instead of keeping them.
 
-    lines: tuple[Instruction, ...]
+    Parameters
+    ----------
+    lines : dict of str to Instruction
+        Pure instructions by name, and the store to each slot by ``"store " + slot``.
+    needs : dict of str to tuple of str
+        What each of them needs first.
+    slots : frozenset of str
+        The slots.
+    """
+
+    lines: dict[str, Instruction]
+    needs: dict[str, tuple[str, ...]]
     slots: frozenset[str]
 
+    def closure(self, slots: Iterable[str]) -> tuple[list[Instruction], list[str]]:
+        """The instructions that compute some slots, in order, and all slots that they store to."""
+        order: dict[str, None] = {}
 
-def _recipe(
-    blocks: Iterable[tuple[str, list[Instruction]]], slots: dict[str, Slot], limit: int = 200
-) -> _Recipe:
+        def place(name: str) -> None:
+            if name not in order:
+                for need in self.needs[name]:
+                    place(need)
+                order[name] = None
+
+        for slot in slots:
+            place(f"store {slot}")
+        stored = [name[6:] for name in order if name.startswith("store ")]
+        return [self.lines[name] for name in order], stored
+
+
+def _recipes(
+    blocks: Iterable[tuple[str, list[Instruction]]], slots: dict[str, Slot], limit: int = 100
+) -> _Recipes:
     """Slots stored once, from a pure function of parameters, markers and other such slots."""
     lines = {line.name: line for _, block in blocks for line in block if line.name}
-    order = {name: index for index, name in enumerate(lines)}
     stores: dict[str, list[Instruction]] = {}
     for _, block in blocks:
         for line in block:
             access = _access(line, slots)
             if access is not None and access[0] == "store":
                 stores.setdefault(access[1], []).append(line)
-    single = {name: found[0] for name, found in stores.items() if len(found) == 1}
-    needs: dict[str, set[str] | None] = {}
+    lines |= {f"store {slot}": found[0] for slot, found in stores.items() if len(found) == 1}
+    needs: dict[str, tuple[str, ...]] = {}
+    for name, line in lines.items():
+        access = _access(line, slots)
+        if line.callee in MARKERS:
+            needs[name] = ()
+        elif access is not None and access[0] == "load":
+            needs[name] = (f"store {access[1]}",)
+        elif access is not None:
+            needs[name] = tuple(n for n in line.operands[:1] if n in lines)
+        elif line.opcode in _SAFE:
+            needs[name] = tuple(n for n in line.operands if n in lines)
+    # Instructions that each needs in all; what never gets a finite number is carried by a loop or
+    # isn't pure.
+    costs: dict[str, int] = {}
+    changed = True
+    while changed:
+        changed = False
+        for name, below in needs.items():
+            if name not in costs and all(n in costs for n in below):
+                costs[name] = 1 + sum(costs[n] for n in below)
+                changed = True
 
-    def closure(name: str) -> set[str] | None:
-        """Instructions that `name` is computed from, or None if one of them isn't pure."""
-        if name not in lines:  # a parameter, a global or a constant
-            return set()
-        if name not in needs:
-            needs[name] = None  # a cycle is a loop-carried value
-            line = lines[name]
-            access = _access(line, slots)
-            if access is not None:
-                source = single.get(access[1])
-                below = None if source is None else closure(source.operands[0])
-                if below is not None and source is not None:
-                    below = below | {f"store {access[1]}"}
-            elif line.callee in MARKERS:
-                below = set()
-            elif line.opcode in _SAFE:
-                parts = [closure(operand) for operand in line.operands]
-                below = set().union(*(p for p in parts if p is not None))
-                if None in parts:
-                    below = None
-            else:
-                below = None
-            needs[name] = None if below is None or len(below) > limit else below | {name}
-        return needs[name]
+    def cost(name: str) -> int:
+        return costs.get(name, limit + 1)
 
-    chosen: set[str] = set()
-    wanted: set[str] = set()
-    for slot, store in single.items():
-        below = closure(store.operands[0])
-        if below is not None:
-            chosen.add(slot)
-            wanted |= below
-            wanted.add(f"store {slot}")
-    done: list[Instruction] = []
-    placed: set[str] = set()
-
-    def place(name: str) -> None:
-        if name in placed or name not in wanted:
-            return
-        placed.add(name)
-        if name.startswith("store "):
-            line = single[name[6:]]
-            place(line.operands[0])
-        else:
-            line = lines[name]
-            access = _access(line, slots)
-            if access is not None:
-                place(f"store {access[1]}")
-            for operand in line.operands:
-                place(operand)
-        done.append(line)
-
-    for name in sorted(wanted, key=lambda name: order.get(name, -1)):
-        place(name)
-    return _Recipe(tuple(done), frozenset(chosen))
+    chosen = [slot for slot in slots if f"store {slot}" in lines and cost(f"store {slot}") <= limit]
+    return _Recipes(lines, needs, frozenset(chosen))
 
 
 def _emit(line: Instruction) -> str:
@@ -413,8 +411,8 @@ def cut(
     slots = _slots(blocks, size_of)
     segments, kinds = _segments(blocks)
     live = _live(segments, slots)
-    recipe = _recipe(blocks, slots)
-    kept = set().union(*(live[f"gj.resume{k + 1}"] for k in range(len(kinds)))) - recipe.slots
+    recipes = _recipes(blocks, slots)
+    kept = set().union(*(live[f"gj.resume{k + 1}"] for k in range(len(kinds)))) - recipes.slots
     rows, offset = {}, 0
     # Widest first: a row starts at a multiple of its lanes' size, being whole multiples of 64.
     for name in sorted(kept, key=lambda name: (-slots[name].size, name)):
@@ -423,17 +421,21 @@ def cut(
     places, local = {}, 0
     for slot in slots.values():
         if not slot.private:
+            local = -(-local // slot.align) * slot.align
             places[slot.name] = local
-            local += (slot.size + 15) // 16 * 16
+            local += slot.size
+    # Each thread's memory starts as aligned as the scratch memory itself can be.
+    widest = max((slot.align for slot in slots.values() if not slot.private), default=1)
+    local = -(-local // widest) * widest
     first = blocks[0][0]
-    layout = _Layout(parameters, slots, rows, places, live, recipe)
+    layout = _Layout(parameters, slots, rows, places, live, recipes)
     functions = [
-        _function(number, parameters, layout.region(_reachable(segments, label), label, number))
+        layout.region(_reachable(segments, label), number)
         for number, label in enumerate(
             [first, *(f"gj.resume{k + 1}" for k in range(len(kinds)))]
         )
     ]
-    return Cut((*functions, layout.recompute()), kinds, offset, local)
+    return Cut(tuple(functions), kinds, offset, local)
 
 
 @dataclass(frozen=True)
@@ -443,7 +445,7 @@ class _Layout:
     rows: dict[str, int]
     places: dict[str, int]
     live: dict[str, set[str]]
-    recipe: _Recipe
+    recipes: _Recipes
 
     def _row(self, name: str, unique: str) -> Iterator[str]:
         size = self.slots[name].size
@@ -451,31 +453,50 @@ class _Layout:
         yield f"  %{unique}.r = getelementptr i8, ptr %gj.frame, i64 %{unique}.o"
         yield f"  %{unique} = getelementptr [{size} x i8], ptr %{unique}.r, i64 %gj.lin64"
 
-    def region(self, segments: list[Segment], label: str, number: int) -> Iterator[str]:
-        """Lines of the thread function that starts at the segment `label`."""
-        stored = set()
+    def region(self, segments: list[Segment], number: int) -> str:
+        """LLVM text of the thread function of a region, given its first segment first."""
+        stored, loaded = set(), set()
         for segment in segments:
             for line in segment.lines:
                 access = _access(line, self.slots)
-                if access is not None and access[0] == "store":
-                    stored.add(access[1])
+                if access is not None:
+                    (stored if access[0] == "store" else loaded).add(access[1])
+        for segment in segments:
+            if segment.state:
+                loaded |= (self.live[f"gj.resume{segment.state}"] & stored) - self.recipes.slots
+        reloaded = self.live[segments[0].label] & loaded if number else set()
+        lines, computed = self.recipes.closure(sorted(reloaded & self.recipes.slots))
+        used = stored | loaded | set(computed)
+        body = self._body(segments, number, used, stored, reloaded, computed)
+        text = _function(number, self.parameters, body)
+        return text + self._recompute(number, lines, computed) if lines else text
+
+    def _body(
+        self,
+        segments: list[Segment],
+        number: int,
+        used: set[str],
+        stored: set[str],
+        reloaded: set[str],
+        computed: list[str],
+    ) -> Iterator[str]:
         yield "gj.entry:"
         yield "  %gj.lin64 = zext i32 %gj.lin to i64"
         for slot in self.slots.values():
-            if slot.private:
-                yield f"  %{slot.name} = alloca {slot.type}"
-            else:
+            if not slot.private:
                 place = self.places[slot.name]
                 yield f"  %{slot.name} = getelementptr i8, ptr %gj.local, i64 {place}"
-        if number and self.recipe.slots:
-            targets = ", ".join(f"ptr %{name}" for name in sorted(self.recipe.slots))
-            yield f"  call void @gj.recompute({arguments(self.parameters)}, {targets})"
-        for index, name in enumerate(sorted(self.live[label] - self.recipe.slots if number else ())):
+            elif slot.name in used:
+                yield f"  %{slot.name} = alloca {slot.type}"
+        if computed:
+            targets = ", ".join(f"ptr %{name}" for name in computed)
+            yield f"  call void @gj.recompute.{number}({arguments(self.parameters)}, {targets})"
+        for index, name in enumerate(sorted(reloaded - self.recipes.slots)):
             type_ = self.slots[name].type
             yield from self._row(name, f"gj.in{index}")
             yield f"  %gj.in{index}.v = load {type_}, ptr %gj.in{index}"
             yield f"  store {type_} %gj.in{index}.v, ptr %{name}"
-        yield f"  br label %{label}"
+        yield f"  br label %{segments[0].label}"
         for segment in segments:
             yield f"{segment.label}:"
             for line in segment.lines:
@@ -491,7 +512,7 @@ class _Layout:
 
     def _suspend(self, state: int, stored: set[str]) -> Iterator[str]:
         # What the region didn't store is still in the frame, where it was reloaded from.
-        saved = (self.live[f"gj.resume{state}"] - self.recipe.slots) & stored
+        saved = (self.live[f"gj.resume{state}"] - self.recipes.slots) & stored
         for index, name in enumerate(sorted(saved)):
             type_ = self.slots[name].type
             unique = f"gj.out{state}.{index}"
@@ -501,13 +522,16 @@ class _Layout:
         yield f"  store i32 {state}, ptr %gj.state"
         yield f"  ret i32 {state}"
 
-    def recompute(self) -> str:
-        """The function that fills the slots of the recipe."""
-        if not self.recipe.slots:
-            return ""
-        slots = ", ".join(f"ptr %{name}" for name in sorted(self.recipe.slots))
-        body = "\n".join(_emit(line) for line in self.recipe.lines)
+    def _recompute(self, number: int, lines: list[Instruction], stored: list[str]) -> str:
+        """The function that computes slots again at the start of a region.
+
+        It is one of its own so that its values can keep the names that the region gives them too.
+        """
+        parameters = [*((type_, name) for type_, name in (*self.parameters, *CONTEXT))]
+        parameters += [("ptr", name) for name in stored]
+        body = "\n".join(_emit(line) for line in lines)
+        declared = ", ".join(f"{type_} %{name}" for type_, name in parameters)
         return (
-            f"define internal void @gj.recompute({_parameters(self.parameters)}, {slots}) "
-            f"alwaysinline nounwind {{\n{body}\n  ret void\n}}\n"
+            f"define internal void @gj.recompute.{number}({declared}) alwaysinline nounwind {{\n"
+            f"{body}\n  ret void\n}}\n"
         )
