@@ -130,20 +130,28 @@ def _of_object(value: Any, attributes: set[str], seen: _Seen) -> Iterator[Guard]
     if _top(type(value).__module__) in _LIBRARIES:
         return
     owner = f"attribute of {getattr(value, '__name__', type(value).__name__)}"
-    for holder in (value, *type(value).__mro__):
-        namespace = getattr(holder, "__dict__", {})
-        if isinstance(holder, type) and holder.__module__ == "builtins":
+    holders = [
+        holder
+        for holder in (value, *type(value).__mro__)
+        if hasattr(holder, "__dict__") and getattr(holder, "__module__", "") != "builtins"
+    ]
+    for name in sorted(attributes):
+        if (id(value), name) in seen:
             continue
-        for name in sorted(attributes & namespace.keys()):
-            if (id(holder), name) in seen:
+        seen.add((id(value), name))
+        for index, holder in enumerate(holders):
+            if name not in holder.__dict__:
                 continue
-            seen.add((id(holder), name))
-            item = namespace[name]
-            yield Guard(namespace, name, item, owner)
+            # Those before it don't have the name now, and would hide it.
+            for earlier in holders[:index]:
+                yield Guard(earlier.__dict__, name, _MISSING, owner)
+            item = holder.__dict__[name]
+            yield Guard(holder.__dict__, name, item, owner)
             yield from _of_value(item, attributes, seen)
             if isinstance(item, types.FunctionType) and holder is not value:
                 # A method: what it reads from the same object.
                 yield from _of_object(value, _attributes(item), seen)
+            break
 
 
 def _top(module: str | None) -> str:
