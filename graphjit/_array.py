@@ -95,7 +95,7 @@ class Array:
         return self._device
 
     @property
-    def T(self) -> Array:  # noqa: N802 - NumPy's name
+    def T(self) -> Array:
         """The transposed view."""
         return self.transpose()
 
@@ -124,7 +124,9 @@ class Array:
         backend = backends.get(self._device.backend)
         if isinstance(value, Array):
             if value._device != self._device:
-                raise DeviceError(f"cannot assign an array on {value._device} to one on {self._device}")
+                raise DeviceError(
+                    f"cannot assign an array on {value._device} to one on {self._device}"
+                )
             if value.dtype == target.dtype and value.shape == target.shape:
                 backend.copy(
                     value._address, value._layout, target._address, target._layout, current_stream()
@@ -258,7 +260,9 @@ class Array:
 
     def __dlpack__(self, **options: Any) -> Any:
         if self._device.backend != "cpu":
-            raise BufferError("DLPack export of CUDA arrays isn't there yet; use __cuda_array_interface__")
+            raise BufferError(
+                "DLPack export of CUDA arrays isn't there yet; use __cuda_array_interface__"
+            )
         return self._host_view().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -41,9 +41,7 @@ class Binding:
         self.results = graph.results
         self._sources: list[tuple[int, int, Any]] = []
         inputs = {
-            value.buffer: leaf
-            for leaf, value in enumerate(graph.inputs)
-            if isinstance(value, View)
+            value.buffer: leaf for leaf, value in enumerate(graph.inputs) if isinstance(value, View)
         }
         self._mutated = graph.mutated
         self.given = externals[: len(externals) - len(self.results)]
@@ -140,7 +138,7 @@ class Call:
             binding.backend.upload(raw, memory.address, layout, stream)
             written = any(item[1] in binding._mutated for item in together)
             self._staged.append((memory, raw, written))
-            for index, buffer, host, first, _ in together:
+            for index, buffer, _, first, _ in together:
                 address = memory.address + first - start
                 self.pointers[index] = address
                 # A view of a host argument that is returned: device memory of this call.
@@ -164,9 +162,7 @@ class Call:
         owner, start = self._owners[view.buffer]
         device = self._binding.device
         if isinstance(owner, Array):
-            return Array(
-                owner._memory, start + view.offset, view.layout, device, owner._readonly
-            )
+            return Array(owner._memory, start + view.offset, view.layout, device, owner._readonly)
         if isinstance(owner, np.ndarray):
             nbytes = self._binding.graph.buffers[view.buffer].nbytes
             owner = self._binding.backend.adopt(device, start, nbytes, owner)

@@ -15,7 +15,7 @@ from graphjit.backends.base import Device
 
 class _ThreadState(threading.local):
     device: Device | None = None
-    stream: Any = None
+    stream: int | None = None
 
 
 _state = _ThreadState()
@@ -81,7 +81,7 @@ def default_device() -> Device:
     return _process_device
 
 
-class use_backend:  # noqa: N801 - reads as a function at its call sites
+class use_backend:
     """Choose the backend of new arrays and calls: from here on, or within a ``with`` block.
 
     Called as a function it sets the choice for the whole process; as a context manager it is undone
@@ -175,7 +175,11 @@ def _first_device(name: str) -> Device:
     if not found:
         raise DeviceError(
             f"backend {name!r} has no device here"
-            + ("; is there an NVIDIA driver, and numba-cuda's [cu12] or [cu13]?" if name == "cuda" else "")
+            + (
+                "; is there an NVIDIA driver, and numba-cuda's [cu12] or [cu13]?"
+                if name == "cuda"
+                else ""
+            )
         )
     return found[0]
 

@@ -10,7 +10,7 @@ from graphjit import _array
 from graphjit._array import adopt, from_host
 from graphjit._layout import Layout, contiguous
 from graphjit._trace import current, to_device
-from graphjit._tracers import ArrayTracer, Tracer, concretization_error
+from graphjit._tracers import ArrayTracer, ScalarTracer, Tracer, concretization_error
 from graphjit.backends.base import Device
 from graphjit.kernel import frontend
 
@@ -89,7 +89,11 @@ def full(
     array([7, 7])
     """
     if dtype is None:
-        dtype = np.dtype(fill_value._type) if isinstance(fill_value, Tracer) else np.asarray(fill_value).dtype
+        dtype = (
+            np.dtype(fill_value._type)
+            if isinstance(fill_value, ScalarTracer)
+            else np.asarray(fill_value).dtype
+        )
     layout = contiguous(_shape(shape), dtype, order)
     if current() is None:
         host = np.full(layout.shape, fill_value, layout.dtype, order="F" if order == "F" else "C")
@@ -188,7 +192,9 @@ def array(value: ArrayLike, dtype: Any = None, *, device: Device | None = None) 
     trace = current()
     if isinstance(value, ArrayTracer):
         if dtype is not None and np.dtype(dtype) != value.dtype:
-            raise TypeError(f"a traced {value.dtype} array can't become {np.dtype(dtype)}; use a kernel")
+            raise TypeError(
+                f"a traced {value.dtype} array can't become {np.dtype(dtype)}; use a kernel"
+            )
         return value.copy()
     if trace is not None:
         return to_device(trace, np.asarray(value, dtype))
@@ -224,7 +230,7 @@ def asarray(value: ArrayLike, dtype: Any = None, *, device: Device | None = None
     >>> host
     array([1., 0.])
     """
-    if isinstance(value, Tracer):
+    if isinstance(value, ArrayTracer):
         return value if dtype is None or np.dtype(dtype) == value.dtype else array(value, dtype)
     if current() is None:
         adopted = adopt(value, device)
@@ -311,7 +317,13 @@ def full_like(
     array([5., 5.])
     """
     layout, device = _like(other, dtype, shape)
-    return full(layout.shape, fill_value, layout.dtype, order="F" if layout.order == "F" else "C", device=device)
+    return full(
+        layout.shape,
+        fill_value,
+        layout.dtype,
+        order="F" if layout.order == "F" else "C",
+        device=device,
+    )
 
 
 def _like(other: Any, dtype: Any, shape: Shape | None) -> tuple[Layout, Device | None]:
@@ -320,11 +332,15 @@ def _like(other: Any, dtype: Any, shape: Shape | None) -> tuple[Layout, Device |
         if adopted is None:
             other = np.asarray(other)
             order = "F" if other.flags.f_contiguous and not other.flags.c_contiguous else "C"
-            return contiguous(other.shape if shape is None else _shape(shape), dtype or other.dtype, order), None
+            return contiguous(
+                other.shape if shape is None else _shape(shape), dtype or other.dtype, order
+            ), None
         other = adopted
     order = "F" if other._layout.order == "F" and shape is None else "C"
     layout = contiguous(
-        other.shape if shape is None else _shape(shape), other.dtype if dtype is None else dtype, order
+        other.shape if shape is None else _shape(shape),
+        other.dtype if dtype is None else dtype,
+        order,
     )
     return layout, getattr(other, "device", None)
 

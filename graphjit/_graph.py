@@ -305,7 +305,9 @@ class Graph:
             writes = {a.view: a.version for a in node.writes}
             operands = ", ".join(self._operand(o, reads, writes) for o in node.operands)
             shared = f", {node.shared_bytes} bytes" if node.shared_bytes else ""
-            text = f"{node.kernel.name}[{_dims(node.grid)}, {_dims(node.block)}{shared}]({operands})"
+            text = (
+                f"{node.kernel.name}[{_dims(node.grid)}, {_dims(node.block)}{shared}]({operands})"
+            )
         elif isinstance(node, Copy):
             text = f"copy({self._access(node.source)} -> {self._access(node.target)})"
         else:

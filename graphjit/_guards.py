@@ -14,7 +14,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-_LIBRARIES = ("numpy", "numba", "numba_cuda", "graphjit", "optree", "cuda", "math", "cupy", "torch", "jax")
+_LIBRARIES = (
+    "numpy",
+    "numba",
+    "numba_cuda",
+    "graphjit",
+    "optree",
+    "cuda",
+    "math",
+    "cupy",
+    "torch",
+    "jax",
+)
 _MISSING = object()
 
 

@@ -28,7 +28,7 @@ _FORALL_BLOCK = 256
 
 
 class TracedStream:
-    """What `cuda.stream()` gives inside a traced function: the graph's own hazards give the order."""
+    """What `cuda.stream()` gives while tracing; the graph's own hazards give the order."""
 
     handle = 0
 
@@ -36,7 +36,7 @@ class TracedStream:
         """Nothing to wait for while tracing."""
 
     def auto_synchronize(self) -> TracedStream:
-        """This stream, as a context manager."""
+        """Give this stream, as a context manager."""
         return self
 
     def __enter__(self) -> TracedStream:
@@ -44,7 +44,6 @@ class TracedStream:
 
     def __exit__(self, *exception: object) -> None:
         return None
-
 
 
 def install() -> None:
@@ -267,4 +266,3 @@ _API: dict[str, Callable[..., Any]] = {
         )
     },
 }
-

@@ -118,7 +118,7 @@ class Layout:
             items = (*items, Ellipsis)
         return self._derived(self._model[items])
 
-    def reshape(self, shape: tuple[int, ...], order: str = "C") -> Layout:
+    def reshape(self, shape: tuple[int, ...]) -> Layout:
         """The view of another shape, sharing memory.
 
         Raises
@@ -127,11 +127,9 @@ class Layout:
             If the sizes differ or no view has that shape.
         """
         try:
-            return self._derived(self._model.reshape(shape, order=order, copy=False))[0]
+            return self._derived(self._model.reshape(shape, copy=False))[0]
         except ValueError as error:
-            raise ValueError(
-                f"cannot reshape {self} to {shape} without a copy: {error}"
-            ) from None
+            raise ValueError(f"cannot reshape {self} to {shape} without a copy: {error}") from None
 
     def transpose(self, axes: tuple[int, ...] | None = None) -> Layout:
         """The view with its axes permuted (reversed if `axes` is None)."""
@@ -201,8 +199,9 @@ def overlap(a: Layout, a_offset: int, b: Layout, b_offset: int) -> bool:
     base = np.empty(1, np.uint8)
     first = _placed(base, a, a_offset)
     second = _placed(base, b, b_offset)
+    work: Any = _OVERLAP_WORK  # NumPy's annotation knows only its two special values
     try:
-        return bool(np.shares_memory(first, second, max_work=_OVERLAP_WORK))
+        return bool(np.shares_memory(first, second, max_work=work))
     except np.exceptions.TooHardError:
         return True
 

@@ -94,8 +94,8 @@ def evaluate(scalars: Sequence[Scalar], inputs: Sequence[Any]) -> list[Any]:
         value = function(scalar.op)(*operands)
         if type(value) is not scalar.type:
             raise ArgumentError(
-                f"the scalar {scalar.op}({', '.join(map(repr, operands))}) is {type(value).__name__} "
-                f"now and was {scalar.type.__name__} when the function was traced; "
+                f"the scalar {scalar.op}({', '.join(map(repr, operands))}) is "
+                f"{type(value).__name__} now and was {scalar.type.__name__} when the function was traced; "
                 "make its class depend on nothing but the classes of the arguments"
             )
         values.append(value)

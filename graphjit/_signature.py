@@ -187,7 +187,8 @@ class Signature:
             if fixed
         )
         names = tuple(n for n, fixed in zip(self.names, static, strict=True) if not fixed)
-        dynamic = tuple(v for v, fixed in zip(values, static, strict=True) if not fixed)
+        dynamic: Any = tuple(v for v, fixed in zip(values, static, strict=True) if not fixed)
+        leaves: list[Any]
         leaves, tree = optree.tree_flatten(dynamic, namespace=NAMESPACE)
         if any([register_dataclass(leaf) for leaf in leaves]):
             leaves, tree = optree.tree_flatten(dynamic, namespace=NAMESPACE)
@@ -255,7 +256,7 @@ class Static:
 def leaf_name(tree: Any, names: tuple[str, ...], index: int) -> str:
     """How a user writes a leaf of the arguments: ``state['u'][0]``."""
     parameter, *path = tree.paths()[index]
-    return names[parameter] + "".join(f"[{entry!r}]" for entry in path)
+    return str(names[parameter]) + "".join(f"[{entry!r}]" for entry in path)
 
 
 def register_dataclass(value: Any) -> bool:
@@ -265,8 +266,9 @@ def register_dataclass(value: Any) -> bool:
     """
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return False
-    cls = type(value)
-    if not optree.tree_structure(value, namespace=NAMESPACE).is_leaf():
+    cls: Any = type(value)
+    instance: Any = value
+    if not optree.tree_structure(instance, namespace=NAMESPACE).is_leaf():
         return False
     fields = dataclasses.fields(cls)
     static = [f.name for f in fields if f.metadata.get("static")]
@@ -281,11 +283,15 @@ def register_dataclass(value: Any) -> bool:
 
     def unflatten(metadata: tuple[Any, ...], values: Iterable[Any]) -> Any:
         instance = object.__new__(cls)
-        for name, item in (*zip(children, values, strict=True), *zip(static, metadata, strict=True)):
+        for name, item in (
+            *zip(children, values, strict=True),
+            *zip(static, metadata, strict=True),
+        ):
             object.__setattr__(instance, name, item)
         return instance
 
-    optree.register_pytree_node(cls, flatten, unflatten, namespace=NAMESPACE)
+    register: Any = optree.register_pytree_node
+    register(cls, flatten, unflatten, namespace=NAMESPACE)
     return True
 
 

@@ -17,7 +17,7 @@ from graphjit._context import current_stream
 from graphjit._errors import ArgumentError, DeviceError
 from graphjit._graph import Access, Graph, ScalarRef
 from graphjit._guards import Guard, guards_of
-from graphjit._signature import NAMESPACE, ArrayAval, Arguments, Key, Signature, register_dataclass
+from graphjit._signature import NAMESPACE, Arguments, ArrayAval, Key, Signature, register_dataclass
 from graphjit._trace import Trace
 from graphjit._tracers import Tracer
 from graphjit.schedule.schedule import Schedule, schedule
@@ -218,7 +218,9 @@ class Compiled:
         return optree.tree_unflatten(self.traced._out_tree, results)
 
 
-def trace(function: Callable[..., Any], signature: Signature, arguments: Arguments, instance: Any) -> Traced:
+def trace(
+    function: Callable[..., Any], signature: Signature, arguments: Arguments, instance: Any
+) -> Traced:
     """Run a function on tracers and record what it does.
 
     Parameters
@@ -243,9 +245,7 @@ def trace(function: Callable[..., Any], signature: Signature, arguments: Argumen
         for index, aval in enumerate(key.avals):
             name = key.leaf_name(index)
             if isinstance(aval, ArrayAval):
-                tracers.append(
-                    recorder.array_input(aval.layout, name, aval.readonly, aval.record)
-                )
+                tracers.append(recorder.array_input(aval.layout, name, aval.readonly, aval.record))
             else:
                 _scalars.check_range(arguments.leaves[index], name)
                 tracers.append(recorder.scalar_input(aval.type, name))
@@ -265,7 +265,9 @@ def trace(function: Callable[..., Any], signature: Signature, arguments: Argumen
             if isinstance(leaf, Tracer):
                 outputs.append(recorder.output(leaf))
                 described.append(
-                    _Argument(inputs[id(leaf)]) if id(leaf) in inputs else _Dynamic(len(outputs) - 1)
+                    _Argument(inputs[id(leaf)])
+                    if id(leaf) in inputs
+                    else _Dynamic(len(outputs) - 1)
                 )
             else:
                 described.append(_Fixed(leaf))

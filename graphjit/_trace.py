@@ -149,7 +149,9 @@ class Trace:
         except GraphjitError as error:
             raise type(error)(f"{error}\n  launched at {where}") from error.__cause__
         except ValueError as error:
-            raise TraceError(f"{name} was launched at {where} with a bad argument: {error}") from None
+            raise TraceError(
+                f"{name} was launched at {where} with a bad argument: {error}"
+            ) from None
         operands = tuple(self._operands(traced))
         reads, writes = [], []
         touched: set[int] = set()
@@ -224,8 +226,10 @@ class Trace:
             return ArrayTracer(self, view, "record", record=True)
         if isinstance(value, (Array, np.ndarray)) or hasattr(value, "__cuda_array_interface__"):
             view = self._closure(value)
-            readonly = value._readonly if isinstance(value, Array) else (
-                isinstance(value, np.ndarray) and not value.flags.writeable
+            readonly = (
+                value._readonly
+                if isinstance(value, Array)
+                else (isinstance(value, np.ndarray) and not value.flags.writeable)
             )
             return ArrayTracer(self, view, self._buffers[view.buffer].name, readonly=readonly)
         raise TraceError(
@@ -293,7 +297,7 @@ def _adopted(value: Any) -> Array:
 
 def to_device(trace: Trace, value: Any) -> ArrayTracer:
     """A fresh array with the elements of a host array, as they are at each call."""
-    host = value if isinstance(value, (np.ndarray, Tracer, Array)) else np.asarray(value)
+    host: Any = value if isinstance(value, (np.ndarray, Tracer, Array)) else np.asarray(value)
     result = trace.empty(contiguous(tuple(host.shape), host.dtype))
     result[...] = host
     return result

@@ -71,7 +71,9 @@ class Tracer:
         self._concrete("str()", "return the value and print it outside, or print inside a kernel")
 
     def __format__(self, spec: str) -> str:
-        self._concrete("format()", "return the value and print it outside, or print inside a kernel")
+        self._concrete(
+            "format()", "return the value and print it outside, or print inside a kernel"
+        )
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         self._concrete("a NumPy function", "write a kernel for it, or return the value")
@@ -136,7 +138,7 @@ class ArrayTracer(Tracer):
         return self._layout.nbytes
 
     @property
-    def T(self) -> ArrayTracer:  # noqa: N802 - NumPy's name
+    def T(self) -> ArrayTracer:
         """The transposed view."""
         return self.transpose()
 
@@ -212,8 +214,8 @@ class ArrayTracer(Tracer):
             f"another library asked for the memory of {self!r} at {user_location()}:\n"
             f"    {_source(user_location())}\n"
             "only Numba kernels become part of a graph (CuPy raw kernels, ufuncs of "
-            '@vectorize(target="cuda") and other libraries\' calls don\'t); call it outside @graphed, '
-            "or write it as a @cuda.jit kernel"
+            "@vectorize(target=\"cuda\") and other libraries' calls don't); call it outside "
+            "@graphed, or write it as a @cuda.jit kernel"
         )
 
     @property
@@ -251,7 +253,9 @@ class ScalarTracer(Tracer):
         return f"make {self._name} static (static_argnames), or compute with it inside a kernel"
 
     def __hash__(self) -> int:
-        self._concrete("hash() (a dict key, a set, a cached call, a launch configuration)", self._remedy())
+        self._concrete(
+            "hash() (a dict key, a set, a cached call, a launch configuration)", self._remedy()
+        )
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method != "__call__" or kwargs or ufunc.nout != 1:

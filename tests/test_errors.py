@@ -1,4 +1,4 @@
-"""Bad input: each its own message, with the user's line, before anything ran; then all works again."""
+"""Bad input: its own message, with the user's line, before anything ran; then all works again."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_wrong_argument_count():
 
 def test_a_non_array():
     for value, name in (("text", "str"), (object(), "object"), ([{"a": "b"}], "str")):
-        with pytest.raises(gj.ArgumentError, match=f"argument x.* is a {name}.*static_argnames"):
+        with pytest.raises(gj.ArgumentError, match=rf"argument x.* is a {name}.*static_argnames"):
             bump(value)
     with pytest.raises(gj.ArgumentError, match="x has dtype object"):
         bump(np.array([None]))
@@ -67,7 +67,10 @@ def test_a_kernel_given_a_non_array():
     refused(gj.TraceError, "str.*test_errors.py", lambda x: scale[1, 1](x, x, "three"), gj.zeros(1))
     refused(gj.TraceError, "list", lambda x: scale[1, 1](x, [1, 2], 3.0), gj.zeros(1))
     refused(
-        gj.KernelCompileError, "takes 1 arguments.*2 given", lambda x: increment[1, 1](x, x), gj.zeros(1)
+        gj.KernelCompileError,
+        "takes 1 arguments.*2 given",
+        lambda x: increment[1, 1](x, x),
+        gj.zeros(1),
     )
 
 
@@ -111,7 +114,9 @@ def test_mixed_devices():
     ids=str,
 )
 def test_a_bad_grid(config):
-    info = refused(gj.LaunchError, "increment was launched at", lambda x: increment[config](x), gj.zeros(3))
+    info = refused(
+        gj.LaunchError, "increment was launched at", lambda x: increment[config](x), gj.zeros(3)
+    )
     assert "test_errors.py" in str(info.value)
     with pytest.raises(gj.LaunchError):
         increment[config](gj.zeros(3))
@@ -157,7 +162,11 @@ def test_a_kernel_that_numba_cannot_type():
 )
 def test_concretization(use):
     info = refused(
-        gj.ConcretizationError, "only exists when the graph runs", lambda k, x: use(k, x), 3, gj.zeros(3)
+        gj.ConcretizationError,
+        "only exists when the graph runs",
+        lambda k, x: use(k, x),
+        3,
+        gj.zeros(3),
     )
     assert "test_errors.py" in str(info.value)
     assert isinstance(info.value, TypeError)
@@ -195,7 +204,7 @@ def test_a_tracer_used_after_its_trace():
 def test_cuda_ufuncs_are_refused():
     # What @vectorize(target="cuda") returns; making one in earnest needs a driver.
     ufunc = CUDAUFuncDispatcher.__new__(CUDAUFuncDispatcher)
-    refused(gj.TraceError, 'vectorize.*test_errors.py', lambda x: ufunc(x), gj.zeros(3))
+    refused(gj.TraceError, "vectorize.*test_errors.py", lambda x: ufunc(x), gj.zeros(3))
 
 
 def test_foreign_libraries_are_refused_by_name():
@@ -238,7 +247,11 @@ def test_an_exception_inside_the_function_ends_the_trace():
 def test_copies_that_do_not_fit():
     refused(ValueError, "broadcast", lambda x, y: x.__setitem__(..., y), gj.zeros(3), gj.zeros(4))
     refused(
-        gj.TraceError, "float32.*float64", lambda x, y: x.__setitem__(..., y), gj.zeros(3), gj.zeros(3, "f4")
+        gj.TraceError,
+        "float32.*float64",
+        lambda x, y: x.__setitem__(..., y),
+        gj.zeros(3),
+        gj.zeros(3, "f4"),
     )
     refused(ValueError, "without a copy", lambda x: x.T.reshape(6), gj.zeros((2, 3)))
 

@@ -1,4 +1,4 @@
-"""Random programs of launches, copies, fills and views: replayed, they give what eager order gives."""
+"""Random programs of launches, copies, fills and views: replays equal eager order."""
 
 from __future__ import annotations
 
@@ -120,7 +120,9 @@ STEP = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(STEP, min_size=1, max_size=16), st.integers(-2, 3), st.booleans())
 def test_replay_equals_eager_order(backend, program, k, alias):
     rng = np.random.default_rng(len(program))
@@ -131,7 +133,7 @@ def test_replay_equals_eager_order(backend, program, k, alias):
         return run(Traced, program, [x, y], k)
 
     if alias:
-        # The racy operations to skip depend on what aliases, which a trace can't know: use one name.
+        # Which operations are racy depends on what aliases, which a trace can't know.
         def traced(x, y, k):
             return run(Traced, program, [x, x], k)
 
@@ -139,9 +141,7 @@ def test_replay_equals_eager_order(backend, program, k, alias):
     expected = [a.copy() for a in host]
     mine = [gj.array(a) for a in host]
     for value in (float(k), float(k) + 1):
-        wants = run(
-            Eager, program, [expected[0], expected[0] if alias else expected[1]], value
-        )
+        wants = run(Eager, program, [expected[0], expected[0] if alias else expected[1]], value)
         gots = f(*mine, value)
         for got, want in zip(gots, wants, strict=True):
             np.testing.assert_array_equal(got.copy_to_host(), want)
@@ -150,7 +150,9 @@ def test_replay_equals_eager_order(backend, program, k, alias):
     del given_arrays
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     st.lists(
         st.tuples(

@@ -136,7 +136,9 @@ def _random_program(seed, x, y):
             n = min(source.shape[0], target.shape[0])
             target[:n] = source[:n]
         else:
-            add[1, 64](source, source, rng.choice([a for a in arrays if a.shape[0] <= source.shape[0]]))
+            add[1, 64](
+                source, source, rng.choice([a for a in arrays if a.shape[0] <= source.shape[0]])
+            )
     return arrays[-1]
 
 
@@ -149,7 +151,9 @@ def test_hazards_against_brute_force(seed):
         flat = np.zeros(graph.buffers[access.view.buffer].nbytes, bool)
         layout = access.view.layout
         for index in itertools.product(*map(range, layout.shape)):
-            start = access.view.offset + sum(i * s for i, s in zip(index, layout.strides, strict=True))
+            start = access.view.offset + sum(
+                i * s for i, s in zip(index, layout.strides, strict=True)
+            )
             flat[start : start + layout.dtype.itemsize] = True
         return {(access.view.buffer, i) for i in np.flatnonzero(flat)}
 
@@ -165,7 +169,10 @@ def test_hazards_against_brute_force(seed):
     closure = set(needed)
     for middle in range(count):
         closure |= {
-            (a, b) for a in range(count) for b in range(count) if {(a, middle), (middle, b)} <= closure
+            (a, b)
+            for a in range(count)
+            for b in range(count)
+            if {(a, middle), (middle, b)} <= closure
         }
     reduced = {
         (a, b) for a, b in closure if not any({(a, m), (m, b)} <= closure for m in range(count))
@@ -174,7 +181,12 @@ def test_hazards_against_brute_force(seed):
     # Temporaries whose users aren't ordered lie apart.
     places = dict(plan.arena.offsets)
     users = {
-        b: {i for i, n in enumerate(graph.nodes) for a in (*n.reads, *n.writes) if a.view.buffer == b}
+        b: {
+            i
+            for i, n in enumerate(graph.nodes)
+            for a in (*n.reads, *n.writes)
+            if a.view.buffer == b
+        }
         for b in places
     }
     for one, two in itertools.combinations(places, 2):

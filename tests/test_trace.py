@@ -34,7 +34,9 @@ def test_versions():
         return {(a.view.buffer, a.version) for a in accesses}
 
     assert touched(launches[0].reads) == {(x, 0)} and touched(launches[0].writes) == {(t, 1)}
-    assert touched(launches[1].reads) == {(t, 1), (y, 0)} and touched(launches[1].writes) == {(t, 2)}
+    assert touched(launches[1].reads) == {(t, 1), (y, 0)} and touched(launches[1].writes) == {
+        (t, 2)
+    }
     assert touched(launches[2].reads) == {(y, 0)} and touched(launches[2].writes) == {(y, 1)}
     assert touched(launches[3].reads) == {(t, 2)} and touched(launches[3].writes) == {(y, 2)}
     assert touched(launches[4].writes) == {(t, 3)}
@@ -80,7 +82,10 @@ def test_views_follow_numpy():
         want = host[key]
         assert output.layout.shape == want.shape
         if want.size:
-            assert output.layout.strides == np.asarray(host[(*key, ...)] if ... not in key else want).strides
+            assert (
+                output.layout.strides
+                == np.asarray(host[(*key, ...)] if ... not in key else want).strides
+            )
             assert host.ravel()[output.offset // 8] == want.ravel()[0]
 
 

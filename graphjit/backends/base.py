@@ -82,13 +82,17 @@ class Backend(Protocol):
     def adopt(self, device: Device, address: int, nbytes: int, owner: object) -> Memory:
         """Memory that somebody else owns, kept alive through `owner`."""
 
-    def upload(self, source: np.ndarray[Any, Any], target: int, layout: Layout, stream: Any) -> None:
-        """Copy a host array into the elements at device address `target`; returns when done with `source`."""
+    def upload(
+        self, source: np.ndarray[Any, Any], target: int, layout: Layout, stream: Any
+    ) -> None:
+        """Copy a host array to device address `target`; returns when done with `source`."""
 
     def download(self, source: int, layout: Layout, stream: Any) -> np.ndarray[Any, Any]:
         """A fresh host array of the elements at device address `source`; waits for them."""
 
-    def copy(self, source: int, source_layout: Layout, target: int, layout: Layout, stream: Any) -> None:
+    def copy(
+        self, source: int, source_layout: Layout, target: int, layout: Layout, stream: Any
+    ) -> None:
         """Copy elements on the device; the regions may overlap, as in NumPy's assignment."""
 
     def check(self, schedule: Schedule) -> None:

@@ -32,7 +32,6 @@ if config.ENABLE_CUDASIM:
         "trace; unset it (graphjit runs kernels on the CPU without a GPU and without the simulator)"
     )
 
-# ruff: noqa: E402
 import numba.cuda.dispatcher as numba_dispatcher
 from numba.cuda.compiler import _compile_pyfunc_with_fixup
 from numba.cuda.dispatcher import CUDADispatcher
@@ -278,7 +277,11 @@ def _compile(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> KernelIR:
     if dispatcher in _declared:
         reads, writes = _declared[dispatcher]
         effects = Effects(
-            _expand(reads, leaves), _expand(writes, leaves), effects.captured, effects.prints, effects.traps
+            _expand(reads, leaves),
+            _expand(writes, leaves),
+            effects.captured,
+            effects.prints,
+            effects.traps,
         )
     linked = [*library._linking_files, *(options.get("link") or ())]
     return KernelIR(
@@ -388,7 +391,7 @@ def _flatten(path: str, type_: Any) -> Iterator[tuple[str, Any]]:
 
 def _parameter_count(type_: Any) -> int:
     if isinstance(type_, types.Array):
-        return 5 + 2 * type_.ndim
+        return 5 + 2 * int(type_.ndim)
     return 2 if isinstance(type_, types.Complex) else 1
 
 

@@ -52,21 +52,21 @@ def plan_arena(graph: Graph, hazards: Hazards) -> Arena:
     masks = {buffer: sum(1 << n for n in set(nodes)) for buffer, nodes in users.items()}
     placed: list[tuple[int, int, int]] = []  # start, end, buffer
     offsets = []
-    for buffer in users:
-        size = -(-graph.buffers[buffer].nbytes // _ALIGNMENT) * _ALIGNMENT
+    for temporary in users:
+        size = -(-graph.buffers[temporary].nbytes // _ALIGNMENT) * _ALIGNMENT
         taken = sorted(
             (start, end)
             for start, end, other in placed
-            if not _apart(masks[other], users[buffer], hazards)
-            and not _apart(masks[buffer], users[other], hazards)
+            if not _apart(masks[other], users[temporary], hazards)
+            and not _apart(masks[temporary], users[other], hazards)
         )
         offset = 0
         for start, end in taken:
             if offset + size <= start:
                 break
             offset = max(offset, end)
-        placed.append((offset, offset + size, buffer))
-        offsets.append((buffer, offset))
+        placed.append((offset, offset + size, temporary))
+        offsets.append((temporary, offset))
     return Arena(tuple(offsets), max((end for _, end, _ in placed), default=0))
 
 

@@ -134,8 +134,8 @@ class Schedule:
             waits.setdefault(after, []).append(before)
         lines = [f"schedule of {self.graph.name}: arena of {self.arena.nbytes} bytes"]
         for index, node in enumerate(self.graph.nodes):
-            after = f" after {', '.join(map(str, waits[index]))}" if index in waits else ""
-            lines.append(f"  {index}{after}: {self.graph.describe(node)}")
+            order = f" after {', '.join(map(str, waits[index]))}" if index in waits else ""
+            lines.append(f"  {index}{order}: {self.graph.describe(node)}")
         return "\n".join(lines)
 
 
@@ -164,7 +164,9 @@ def schedule(graph: Graph, overlapping: tuple[tuple[int, ...], ...] = ()) -> Sch
     for ref, type_ in _dynamic_scalars(graph):
         scalars.append(ScalarSlot(ref, type_, first))
         first += len(scalar_codes(type_))
-    return Schedule(graph, hazards, plan_arena(graph, hazards), externals, tuple(scalars), overlapping)
+    return Schedule(
+        graph, hazards, plan_arena(graph, hazards), externals, tuple(scalars), overlapping
+    )
 
 
 def _dynamic_scalars(graph: Graph) -> dict[tuple[ScalarRef, Any], None]:

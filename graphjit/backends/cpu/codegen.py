@@ -224,7 +224,7 @@ def _compile(kernel: KernelIR, fast_axis: str) -> NativeKernel:
         sizes = functools.partial(_sizes, machine.target_data, types)
         parts = cut(function, body, parameters, sizes)
     else:
-        parts = whole(function, body, parameters)
+        parts = whole(function, body, parameters, fast_axis)
     layout = Layout(shared, parts.frame, parts.local, bool(parts.kinds))
     symbol = f"gj.run.{kernel.name}"
     source = driver(symbol, parameters, parts, layout, fast_axis)

@@ -78,7 +78,8 @@ def _load_geometry() -> str:
 
 def _load_parameters(parameters: Sequence[tuple[str, str]], text: str) -> str:
     """Loads of the parameters that `text` names; they can't change while a kernel runs."""
-    used = set(re.findall(r"%(gj\.a\d+)\b", text.partition("{\n")[2]))
+    body = (x for x in text.splitlines() if not re.match(r"define |  call void @gj\.recompute", x))
+    used = set(re.findall(r"%(gj\.a\d+)\b", "\n".join(body)))
     return "".join(
         f"  %{name}.pp = getelementptr ptr, ptr %gj.params, i64 {index}\n"
         f"  %{name}.p = load ptr, ptr %{name}.pp, !invariant.load !{{}}\n"
@@ -91,6 +92,7 @@ def _load_parameters(parameters: Sequence[tuple[str, str]], text: str) -> str:
 
 def _call_thread(number: int, parameters: Sequence[tuple[str, str]], local: int) -> str:
     arguments = ", ".join(f"{type_} %{name}" for type_, name in (*parameters, *CONTEXT))
+    arguments = arguments.replace("%gj.global", "poison")
     return f"""  %gj.lin.64 = zext i32 %gj.lin to i64
   %gj.local.o = mul nuw nsw i64 %gj.lin.64, {local}
   %gj.local = getelementptr i8, ptr %gj.locals, i64 %gj.local.o
@@ -138,6 +140,104 @@ def _nest(
             f"  br i1 %more.{axis}, label %head.{axis}, label %{done}\n"
         )
     return text + "end:\n  ret void\n}\n"
+
+
+def _flat(
+    parameters: Sequence[tuple[str, str]], layout: Layout, fast_axis: str, thread: str
+) -> str:
+    """All threads of the blocks [begin, end), the fast axis one loop over blocks side by side.
+
+    The blocks are taken as rectangles: whole rows together where there are any, else a part of one.
+    """
+    fast, slow = (0, 1) if fast_axis == "x" else (1, 0)
+    f, s = "xy"[fast], "xy"[slow]
+    return (
+        "define internal void @gj.blocks(ptr %gj.params, ptr noalias %gj.geometry, "
+        "ptr noalias %gj.scratch, i64 %begin, i64 %end) alwaysinline nounwind {\nentry:\n"
+        + _load_geometry()
+        + _load_parameters(parameters, thread)
+        + layout.pointers()
+        + f"""  %gx = zext i32 %gj.nctaid.x to i64
+  %gy = zext i32 %gj.nctaid.y to i64
+  %gxy = mul i64 %gx, %gy
+  %nf = zext i32 %gj.ntid.{f} to i64
+  %gj.state = getelementptr i8, ptr %gj.scratch, i64 0
+  %gj.local = getelementptr i8, ptr %gj.scratch, i64 0
+  br label %rectangle
+rectangle:
+  %b = phi i64 [ %begin, %entry ], [ %b.next, %slow.latch ]
+  %b.cz = udiv i64 %b, %gxy
+  %in.plane = urem i64 %b, %gxy
+  %cy = udiv i64 %in.plane, %gx
+  %cx = urem i64 %in.plane, %gx
+  %left = sub i64 %end, %b
+  %row.left = sub i64 %gx, %cx
+  %cut = icmp ult i64 %left, %gx
+  %inside = icmp ne i64 %cx, 0
+  %partly = or i1 %cut, %inside
+  %rows.0 = udiv i64 %left, %gx
+  %rows.1 = sub i64 %gy, %cy
+  %rows.2 = call i64 @llvm.umin.i64(i64 %rows.0, i64 %rows.1)
+  %columns.0 = call i64 @llvm.umin.i64(i64 %left, i64 %row.left)
+  %rows = select i1 %partly, i64 1, i64 %rows.2
+  %columns = select i1 %partly, i64 %columns.0, i64 %gx
+  %count = mul i64 %rows, %columns
+  %b.next = add i64 %b, %count
+  %gj.block.z = trunc i64 %b.cz to i32
+  %last.x = add i64 %cx, %columns
+  %last.y = add i64 %cy, %rows
+  %f.first = mul nuw nsw i64 %c{f}, %nf
+  %f.last = mul nuw nsw i64 %last.{f}, %nf
+  br label %slow.block
+slow.block:
+  %c = phi i64 [ %c{s}, %rectangle ], [ %c.next, %slow.latch.block ]
+  %gj.slow = trunc i64 %c to i32
+  br label %z
+z:
+  %gj.tid.z = phi i32 [ 0, %slow.block ], [ %z.next, %z.latch ]
+  br label %s
+s:
+  %gj.tid.{s} = phi i32 [ 0, %z ], [ %s.next, %s.latch ]
+  br label %f
+f:
+  %gj.global = phi i64 [ %f.first, %s ], [ %f.next, %f ]
+  %gj.next = call i32 @gj.thread.0({_flat_arguments(parameters, f, s)})
+  %f.next = add nuw nsw i64 %gj.global, 1
+  %f.more = icmp slt i64 %f.next, %f.last
+  br i1 %f.more, label %f, label %s.latch
+s.latch:
+  %s.next = add nuw nsw i32 %gj.tid.{s}, 1
+  %s.more = icmp slt i32 %s.next, %gj.ntid.{s}
+  br i1 %s.more, label %s, label %z.latch
+z.latch:
+  %z.next = add nuw nsw i32 %gj.tid.z, 1
+  %z.more = icmp slt i32 %z.next, %gj.ntid.z
+  br i1 %z.more, label %z, label %slow.latch.block
+slow.latch.block:
+  %c.next = add nuw nsw i64 %c, 1
+  %c.more = icmp slt i64 %c.next, %last.{s}
+  br i1 %c.more, label %slow.block, label %slow.latch
+slow.latch:
+  %more = icmp slt i64 %b.next, %end
+  br i1 %more, label %rectangle, label %done
+done:
+  ret void
+}}
+"""
+    )
+
+
+def _flat_arguments(parameters: Sequence[tuple[str, str]], fast: str, slow: str) -> str:
+    given = {
+        f"gj.ctaid.{slow}": "%gj.slow",
+        "gj.ctaid.z": "%gj.block.z",
+        f"gj.tid.{fast}": "poison",
+        f"gj.ctaid.{fast}": "poison",
+        "gj.lin": "poison",
+    }
+    return ", ".join(
+        f"{type_} {given.get(name, f'%{name}')}" for type_, name in (*parameters, *CONTEXT)
+    )
 
 
 def _range(
@@ -375,6 +475,8 @@ def driver(
             _range(k, parameters, layout, text) for k, text in enumerate(cut.functions)
         )
         block += _scheduled_block(cut.kinds, layout)
+    elif cut.flat:
+        block = _flat(parameters, layout, fast_axis, cut.functions[0])
     else:
         block = _nest(parameters, layout, fast_axis, cut.functions[0])
     loads = "".join(
@@ -389,15 +491,15 @@ def driver(
         f"  store i32 %c{k}, ptr %set.c{k}\n"
         for k in range(3)
     )
-    return (
-        block
-        + f"""
-define void @{symbol}(ptr %params, ptr %dims, i64 %begin, i64 %end, ptr noalias %scratch, i32 %dynamic) nounwind {{
-entry:
-  %geometry = alloca [{len(_GEOMETRY)} x i32], align 16
-{loads}  %set.9 = getelementptr i32, ptr %geometry, i64 9
-  store i32 %dynamic, ptr %set.9
-  %gx = zext i32 %dim.3 to i64
+    if cut.flat:
+        loop = """  %some = icmp slt i64 %begin, %end
+  br i1 %some, label %blocks, label %done
+blocks:
+  call void @gj.blocks(ptr %params, ptr %geometry, ptr %scratch, i64 %begin, i64 %end)
+  br label %done
+"""
+    else:
+        loop = f"""  %gx = zext i32 %dim.3 to i64
   %gy = zext i32 %dim.4 to i64
   %gxy = mul i64 %gx, %gy
   %some = icmp slt i64 %begin, %end
@@ -415,7 +517,16 @@ block:
   %b.next = add nsw i64 %b, 1
   %more = icmp slt i64 %b.next, %end
   br i1 %more, label %block, label %done
-done:
+"""
+    return (
+        block
+        + f"""
+define void @{symbol}(ptr %params, ptr %dims, i64 %begin, i64 %end, ptr noalias %scratch, i32 %dynamic) nounwind {{
+entry:
+  %geometry = alloca [{len(_GEOMETRY)} x i32], align 16
+{loads}  %set.9 = getelementptr i32, ptr %geometry, i64 9
+  store i32 %dynamic, ptr %set.9
+{loop}done:
   ret void
 }}
 """

@@ -1,7 +1,7 @@
 """Host memory for Arrays, kept for reuse.
 
-Fresh pages cost more than most kernels (a 16 MB array's page faults take some 4 ms), so freed blocks
-are kept by size, up to a bound.
+Fresh pages cost more than most kernels (a 16 MB array's page faults take some 4 ms), so freed
+blocks are kept by size, up to a bound.
 """
 
 from __future__ import annotations

@@ -62,9 +62,7 @@ class CUDABackend:
             return ()
         from numba import cuda
 
-        return tuple(
-            Device("cuda", index, _name(gpu.name)) for index, gpu in enumerate(cuda.gpus)
-        )
+        return tuple(Device("cuda", index, _name(gpu.name)) for index, gpu in enumerate(cuda.gpus))
 
     def allocate(self, device: Device, nbytes: int, stream: Any = None) -> Memory:
         """Uninitialised memory, ready on the stream."""

@@ -56,7 +56,9 @@ def activate(index: int) -> Any:
     return _current.device
 
 
-def launch(function: Any, grid: Any, block: Any, shared: int, stream: Any, params: int, name: str) -> None:
+def launch(
+    function: Any, grid: Any, block: Any, shared: int, stream: Any, params: int, name: str
+) -> None:
     """Launch a kernel on a stream, outside any graph."""
     check(
         driver.cuLaunchKernel(function, *grid, *block, shared, stream or 0, params, 0),

@@ -108,21 +108,23 @@ class CUDAExecutable:
             waits.setdefault(after, []).append(before)
         last: list[list[Any]] = []  # the CUDA nodes that others must wait for
         for index, node in enumerate(self._schedule.graph.nodes):
-            after = [handle for before in waits.get(index, ()) for handle in last[before]]
+            wait_for = [handle for before in waits.get(index, ()) for handle in last[before]]
             for launch, address in self._launches(node):
-                image = BoundImage(pack_launch(
-                    launch.kernel, launch.operands, address, self._schedule.slot
-                ))
+                image = BoundImage(
+                    pack_launch(launch.kernel, launch.operands, address, self._schedule.slot)
+                )
                 params = self._params(launch, image)
                 handle = check(
-                    driver.cuGraphAddKernelNode(self._graph, after or None, len(after), params),
+                    driver.cuGraphAddKernelNode(
+                        self._graph, wait_for or None, len(wait_for), params
+                    ),
                     f"adding {launch.kernel.name} to a graph",
                 )
                 if launch.kernel.cooperative:
                     _make_cooperative(handle)
                 self._nodes.append((handle, image, params))
-                after = [handle]
-            last.append(after)
+                wait_for = [handle]
+            last.append(wait_for)
         self._exec = check(driver.cuGraphInstantiate(self._graph, 0), "instantiating a graph")
 
     def _launches(self, node: Node) -> list[tuple[Any, Any]]:
@@ -171,9 +173,7 @@ class CUDAExecutable:
     def _params(self, launch: Any, image: BoundImage) -> Any:
         kernel = frontend.load(launch.kernel)
         self._kept.append(kernel)
-        function = check(
-            driver.cuKernelGetFunction(kernel.handle), f"loading {launch.kernel.name}"
-        )
+        function = check(driver.cuKernelGetFunction(kernel.handle), f"loading {launch.kernel.name}")
         if launch.shared_bytes > _PLAIN_SHARED:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             check(
@@ -221,5 +221,3 @@ def _make_cooperative(handle: Any) -> None:
     value.cooperative = 1
     attribute = driver.CUkernelNodeAttrID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
     check(driver.cuGraphKernelNodeSetAttribute(handle, attribute, value), "a cooperative launch")
-
-

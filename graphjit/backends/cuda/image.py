@@ -25,9 +25,7 @@ class BoundImage:
         )
         self.address = ctypes.addressof(self._pointers)
         self._words = (ctypes.c_uint64 * (len(self._data) // 8)).from_buffer(self._data)
-        self._relocations = [
-            (r.target // 8, r.slot, r.addend or 0) for r in image.relocations
-        ]
+        self._relocations = [(r.target // 8, r.slot, r.addend or 0) for r in image.relocations]
         self.slots = frozenset(r.slot for r in image.relocations)
 
     def bind(self, slots: Sequence[int]) -> None:
