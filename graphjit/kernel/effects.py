@@ -1,4 +1,4 @@
-"""What a kernel reads and writes, from its own LLVM IR.
+"""What a kernel reads and writes, and at which addresses, from its own LLVM IR.
 
 Everything the kernel calls is inlined into it and optimised for the GPU; LLVM then infers
 ``readonly``, ``writeonly`` or ``readnone`` for each pointer parameter, which are exactly the facts
@@ -14,6 +14,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from graphjit.kernel.access import Expression, addresses
 from graphjit.kernel.ir import Effects, Leaf
 
 # Names by which a kernel prints, and by which it stops the device.
@@ -31,7 +32,7 @@ def _target() -> Any:
 
 def analyse(
     text: str, entry: str, leaves: Iterable[Leaf], externals: frozenset[str], captured: bool
-) -> Effects:
+) -> tuple[Effects, tuple[Expression, ...]]:
     """Infer the effects of the kernel `entry` in the linked module `text`.
 
     Parameters
@@ -49,8 +50,8 @@ def analyse(
 
     Returns
     -------
-    Effects
-        Never less than what a launch can do.
+    Effects, tuple of Expression
+        Never less than what a launch can do; and the addresses it loads from and stores to.
     """
     with _lock:  # LLVM target machines are not thread-safe
         module = llvm.parse_assembly(text)
@@ -72,6 +73,7 @@ def analyse(
             for argument in arguments
         ]
         used = _used_arguments(function)
+        accesses = addresses(function)
     reads, writes = set(), set()
     for leaf in leaves:
         data = leaf.data
@@ -84,13 +86,14 @@ def analyse(
             reads.add(leaf.path)
         if "readonly" not in facts:
             writes.add(leaf.path)
-    return Effects(
+    effects = Effects(
         frozenset(reads),
         frozenset(writes),
         captured=captured,
         prints=any(name in _PRINTS for name in externals),
         traps=any(name in _TRAPS for name in externals),
     )
+    return effects, accesses
 
 
 def _used_arguments(function: Any) -> set[int]:

@@ -273,7 +273,7 @@ def _compile(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> KernelIR:
     leaves = tuple(_leaves(names, argtypes))
     captured = tuple(library.referenced_objects.values())
     text = str(module)
-    effects = analyse(text, entry, leaves, externals, bool(captured))
+    effects, accesses = analyse(text, entry, leaves, externals, bool(captured))
     if dispatcher in _declared:
         reads, writes = _declared[dispatcher]
         effects = Effects(
@@ -292,6 +292,7 @@ def _compile(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> KernelIR:
         llvm=text,
         externals=externals,
         effects=effects,
+        accesses=accesses,
         linked=tuple(_describe(item) for item in linked),
         captured=captured,
         fastmath=bool(options.get("fastmath")),

@@ -83,6 +83,8 @@ class KernelIR:
         Names of the functions `llvm` declares and does not define (intrinsics, libdevice, C code).
     effects : Effects
         What a launch may read and write.
+    accesses : tuple of Expression
+        The addresses it loads from and stores to (see `graphjit.kernel.access`).
     linked : tuple of str
         Foreign code the kernel links (CUDA C files, PTX, ...), described for messages.
     captured : tuple
@@ -102,6 +104,7 @@ class KernelIR:
     llvm: str = field(repr=False)
     externals: frozenset[str] = field(repr=False)
     effects: Effects
+    accesses: tuple[Any, ...] = field(default=(), repr=False)
     linked: tuple[str, ...] = ()
     captured: tuple[Any, ...] = ()
     fastmath: bool = False

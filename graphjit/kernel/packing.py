@@ -66,6 +66,15 @@ class ParamImage:
     offsets: tuple[int, ...]
     relocations: tuple[Relocation, ...]
 
+    def integers(self) -> dict[int, int]:
+        """The 8-byte parameters that don't change, as integers, by index."""
+        moving = {relocation.target for relocation in self.relocations}
+        return {
+            index: int.from_bytes(self.data[offset : offset + 8], "little", signed=True)
+            for index, offset in enumerate(self.offsets)
+            if offset not in moving
+        }
+
 
 def pack_launch(
     kernel: KernelIR,

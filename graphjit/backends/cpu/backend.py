@@ -16,6 +16,7 @@ from graphjit._graph import Copy, Fill, Launch, Node
 from graphjit._layout import Layout
 from graphjit.backends.base import Device, Memory
 from graphjit.backends.cpu.memory import AdoptedMemory, HostMemory
+from graphjit.kernel.access import fast_axis
 from graphjit.schedule.schedule import Schedule
 
 
@@ -115,12 +116,14 @@ class CPUExecutable:
         if isinstance(node, Fill):
             view = node.target.view
             return fill_step(schedule.address(view), view.layout, schedule.fill_value(node))
-        native = compile_kernel(node.kernel)
+        image = schedule.image(node)
+        axis = fast_axis(node.kernel.accesses, image.integers(), node.block)
+        native = compile_kernel(node.kernel, axis)
         self._kernels.append(native)
         threads = math.prod(node.block)
         return Step(
             native.address,
-            schedule.image(node),
+            image,
             node.block,
             node.grid,
             node.shared_bytes,

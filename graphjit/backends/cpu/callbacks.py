@@ -142,6 +142,11 @@ def _rebind(function: Any, scope: dict[str, Any]) -> Any:
     return type(function)(function.__code__, scope, function.__name__)
 
 
+SYMBOLS = frozenset(
+    {"vprintf", "numba_attempt_nocopy_reshape", *(f"gj.special.{name}" for name in _PYTHON)}
+)
+
+
 @functools.cache
 def provide(symbol: str) -> bool:
     """Make a callback's symbol known to LLVM.
@@ -158,7 +163,12 @@ def provide(symbol: str) -> bool:
     """
     if symbol == "vprintf":
         address = ctypes.cast(_PRINT, ctypes.c_void_p).value
-    elif symbol.startswith("gj.special."):
+    elif symbol == "numba_attempt_nocopy_reshape":
+        # What numba-cuda links as CUDA C, Numba's own runtime has for the host.
+        from numba import _helperlib
+
+        address = _helperlib.c_helpers["attempt_nocopy_reshape"]
+    elif symbol in SYMBOLS:
         address = _compiled(symbol.removeprefix("gj.special.")).address
     else:
         return False

@@ -20,7 +20,7 @@ import llvmlite.binding as llvm
 from graphjit._errors import UnsupportedKernelError
 from graphjit.backends.cpu import callbacks, half, intrinsics, libdevice, scheduler
 from graphjit.backends.cpu.driver import Layout, driver
-from graphjit.backends.cpu.host import compile_module, parse, simplify, target_machine
+from graphjit.backends.cpu.host import compile_module, has_symbol, parse, simplify, target_machine
 from graphjit.backends.cpu.regions import cut, name_values, whole
 from graphjit.kernel.ir import KernelIR
 
@@ -95,7 +95,7 @@ def check_kernel(kernel: KernelIR) -> None:
         if _assembly(text) is None:
             raise _unsupported(kernel, f"inline assembly '{text}'")
     for name in sorted(kernel.externals):
-        if _is_host_intrinsic(name) or name == "vprintf":
+        if _is_host_intrinsic(name) or name in callbacks.SYMBOLS:
             continue
         text = _definition(intrinsics.renamed(name) if name.startswith("llvm.") else name)
         if text is None or not all(_exists(symbol) for symbol in _called(text)):
@@ -196,10 +196,10 @@ def _called(text: str) -> set[str]:
 @functools.cache
 def _exists(symbol: str) -> bool:
     """Whether the runtime or the process has a function."""
-    if symbol.startswith(("llvm.", "gj.special.")) or symbol == "vprintf":
+    if symbol.startswith("llvm.") or symbol in callbacks.SYMBOLS:
         return True
     if symbol in libdevice.LIBRARY:
-        return bool(llvm.address_of_symbol(symbol))
+        return has_symbol(symbol)
     text = _definition(symbol)
     if text is None:
         return symbol in intrinsics.SUSPENDS
@@ -211,6 +211,7 @@ def _compile(kernel: KernelIR, fast_axis: str) -> NativeKernel:
     machine = target_machine()
     module, shared = _host_module(kernel, machine)
     function = module.get_function(kernel.entry)
+    _refuse_recursion(kernel, module)
     waits = [f for f in module.functions if f.name in intrinsics.COLLECTIVES]
     if waits:
         _define_collectives(module, waits, machine)
@@ -234,6 +235,17 @@ def _compile(kernel: KernelIR, fast_axis: str) -> NativeKernel:
     return NativeKernel(
         kernel.name, engine.get_function_address(symbol), bool(parts.kinds), shared, layout, engine
     )
+
+
+def _refuse_recursion(kernel: KernelIR, module: Any) -> None:
+    """A function that stayed a call because it calls itself runs, unless it needs its thread."""
+    gone = {*intrinsics.MARKERS, *intrinsics.COLLECTIVES}
+    for function in module.functions:
+        if not function.is_declaration and function.name != kernel.entry:
+            if _called(str(function)) & gone:
+                raise _unsupported(
+                    kernel, "thread indices, shared memory or barriers in a recursive function"
+                )
 
 
 def _host_module(kernel: KernelIR, machine: Any) -> tuple[Any, int]:
@@ -262,7 +274,8 @@ def _host_module(kernel: KernelIR, machine: Any) -> tuple[Any, int]:
             if not _is_host_intrinsic(function.name):
                 if function.name.startswith("llvm."):
                     function.name = intrinsics.renamed(function.name)
-                needed.add(function.name)
+                if function.name not in callbacks.SYMBOLS:
+                    needed.add(function.name)
         elif function.name != kernel.entry:
             function.linkage = "internal"
             function.add_function_attribute("alwaysinline")
@@ -415,7 +428,7 @@ def _generate(kernel: KernelIR, module: Any, machine: Any, unroll: bool) -> Any:
         name = function.name
         if function.is_declaration and not name.startswith("llvm."):
             # An unresolved symbol would end the process inside LLVM.
-            if not (scheduler.provide(name) or callbacks.provide(name)) and not llvm.address_of_symbol(name):
+            if not (scheduler.provide(name) or callbacks.provide(name)) and not has_symbol(name):
                 raise _unsupported(kernel, _feature(kernel, name))
         elif not function.is_declaration and name == kernel.entry:
             raise AssertionError(f"{name} is still there")

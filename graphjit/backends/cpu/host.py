@@ -25,6 +25,19 @@ def target_machine() -> Any:
     )
 
 
+@functools.cache
+def _process_symbols() -> Any:
+    # LLVM looks a name up in the process only after the first engine has opened it.
+    machine = target_machine()
+    return llvm.create_mcjit_compiler(parse("", machine), machine)
+
+
+def has_symbol(name: str) -> bool:
+    """Whether the process, or LLVM's own table, has a function of that name."""
+    _process_symbols()
+    return bool(llvm.address_of_symbol(name))
+
+
 def parse(text: str, machine: Any) -> Any:
     """Parse and verify LLVM text that has no target of its own."""
     header = f'target datalayout = "{machine.target_data}"\ntarget triple = "{machine.triple}"\n'

@@ -143,7 +143,6 @@ def _definitions() -> dict[str, str]:
     table["gj.tanh.f32"] = _forward(
         "gj.tanh.f32", "float", "float %x", "  %r = call float @tanhf(float %x)\n  ret float %r"
     )
-    table["vprintf"] = "declare i32 @vprintf(ptr, ptr)"
     table["gj.field"] = _forward(
         "gj.field",
         "ptr",

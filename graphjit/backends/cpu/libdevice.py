@@ -146,9 +146,9 @@ def _rounded(type_: str) -> Iterator[_Definition]:
     """Arithmetic with a rounding mode of its own."""
     short, bits = ("f", "f32") if type_ == "float" else ("d", "f64")
     for mode in _MODES:
-        operations = {
-            f"{short}{name}_{mode}": (f"f{name}", 2) for name in ("add", "sub", "mul", "div")
-        }
+        # libdevice has no dsub.
+        names = ("add", "sub", "mul", "div") if short == "f" else ("add", "mul", "div")
+        operations = {f"{short}{name}_{mode}": (f"f{name}", 2) for name in names}
         operations[f"{short}sqrt_{mode}"] = ("sqrt", 1)
         operations["fmaf_" + mode if short == "f" else "fma_" + mode] = ("fma", 3)
         for name, (operation, count) in operations.items():

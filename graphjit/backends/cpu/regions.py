@@ -427,7 +427,12 @@ def _grid_indices(
     products, sums = through(places, ("mul",)), through(threads, ("add",))
     if products is None or sums is None or through(products, ("add",)) != sums:
         return None
-    sizes = {name for call in calls("ntid") for name in (user.name for user in users[call])}
+    sizes = {
+        user.name
+        for call in calls("ntid")
+        for user in users.get(call, ())
+        if user.opcode in extend
+    }
     fits = all(
         set(lines[name].operands) & places and set(lines[name].operands) & sizes
         for name in products
