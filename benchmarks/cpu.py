@@ -199,6 +199,7 @@ def _milliseconds(name: str, times: dict[str, Time], limit: float) -> Row:
 
 
 def main() -> int:
+    where = machine()
     with gj.use_backend("cpu"):
         rows = [
             measure_axpy(),
@@ -207,7 +208,7 @@ def main() -> int:
             measure_replay(),
             measure_first_call(),
         ]
-    return finish(rows, machine())
+    return finish(rows, where)
 
 
 if __name__ == "__main__":

@@ -156,9 +156,10 @@ def gpu() -> dict[str, Any]:
 
 
 def main() -> int:
+    where = machine()
     with gj.use_backend("cuda"):
         rows = [*measure_chain(), *measure_enqueue()]
-    return finish(rows, {**gpu(), **machine()})
+    return finish(rows, {**gpu(), **where})
 
 
 if __name__ == "__main__":

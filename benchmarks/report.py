@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
+# Thread pools spin for a while before they sleep, and would take the next contestant's cores.
+_PAUSE = 0.005  # seconds
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,9 @@ def interleaved(
             function()
     for _ in range(rounds):
         for name, function in contestants.items():
+            # The threads of the one before have gone to sleep, and this one's are awake.
+            time.sleep(_PAUSE)
+            function()
             sync()
             start = time.perf_counter()
             for _ in range(calls):
@@ -163,6 +168,8 @@ def finish(rows: list[Row], machine: Mapping[str, Any], argv: list[str] | None =
     """
     options = _options(argv)
     print(", ".join(f"{key} {value}" for key, value in machine.items()))
+    if (machine.get("load") or 0) > 0.3 * machine["cores"]:
+        print("the machine was busy with other work when this began: run it again on a quiet one")
     print("median (least) of samples taken in turns")
     print(f"{'':48}{'graphjit':>22}{'other':>22}{'ratio':>16}  target")
     for row in rows:
@@ -209,7 +216,7 @@ def _git(*arguments: str) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """The processor, its cores, and the versions that matter."""
+    """The processor, its cores, how busy it is now, and the versions that matter."""
     names = [
         line.split(":")[1].strip()
         for line in _read("/proc/cpuinfo").splitlines()
@@ -218,6 +225,7 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": names[0] if names else platform.processor() or platform.machine(),
         "cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in ("numba", "numba-cuda", "llvmlite")},
     }

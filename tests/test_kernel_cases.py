@@ -40,12 +40,23 @@ def launch_eager(kernel: Any, config: tuple[Any, ...], args: tuple[Any, ...]) ->
     return args
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+RUNNABLE = [case for case in CASES if "grid_sync" not in case.features]
+
+
+@pytest.mark.parametrize("case", RUNNABLE, ids=lambda case: case.name)
 def test_replayed(case: Case) -> None:
     check_case(case, 1, launch_graphed)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c not in RUNNABLE], ids=lambda case: case.name
+)
+def test_refused_by_name(case: Case) -> None:
+    with pytest.raises(gj.UnsupportedKernelError, match="grid-wide synchronisation"):
+        check_case(case, 1, launch_graphed)
+
+
+@pytest.mark.parametrize("case", RUNNABLE, ids=lambda case: case.name)
 def test_eager(case: Case) -> None:
     check_case(case, 2, launch_eager)
 

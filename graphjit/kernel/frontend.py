@@ -255,20 +255,13 @@ def _compile(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> KernelIR:
         )
     try:
         library, entry = _lower(dispatcher, argtypes)
+        module = _linked(library.llvm_strs)
     except Exception as error:
         # Numba raises many classes; the text is what the user needs.
         raise KernelCompileError(
             f"Numba can't compile kernel {function.__name__} for "
             f"({', '.join(str(t) for t in argtypes)}):\n{error}"
         ) from error
-    module = None
-    for text in library.llvm_strs:
-        part = llvm.parse_assembly(text)
-        if module is None:
-            module = part
-        else:
-            module.link_in(part)
-    assert module is not None
     externals = frozenset(f.name for f in module.functions if f.is_declaration)
     leaves = tuple(_leaves(names, argtypes))
     captured = tuple(library.referenced_objects.values())
@@ -299,6 +292,14 @@ def _compile(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> KernelIR:
         cooperative=library.use_cooperative,
         dispatcher=dispatcher,
     )
+
+
+def _linked(texts: list[str]) -> Any:
+    """The modules of a kernel and of the device functions it calls, as one."""
+    module, *others = (llvm.parse_assembly(text) for text in texts)
+    for other in others:
+        module.link_in(other)
+    return module
 
 
 def _lower(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> tuple[Any, str]:

@@ -1,28 +1,41 @@
-"""Tuples, records, constant memory and printing."""
+"""Tuples and scalars of every type as arguments; constant memory, printing."""
 
 # mypy: allow-untyped-defs, no-check-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import cuda
 
-from .case import Args, Case, Expected, dyadic, effects, fixed, line, ragged, uses
+from .case import Args, Case, dyadic, effects, fixed, line, ragged, uses
 
-PARTICLE = np.dtype(
-    [("position", np.float32, 3), ("mass", np.float64), ("kind", np.int16), ("alive", np.bool_)],
-    align=True,
+CONSTANT = np.array([[1.0, 2.0, 4.0], [-1.0, 0.5, 8.0]], np.float32)
+_SCALARS = (
+    np.int8(-100),
+    np.uint8(200),
+    np.int16(-30000),
+    np.uint16(60000),
+    np.int32(-(2**31)),
+    np.uint32(2**32 - 1),
+    np.int64(-(2**53)),
+    np.uint64((2**31 + 5) << 32),
+    np.float16(0.5),
+    np.float32(-1.5),
+    np.float64(0.1),
+    np.bool_(True),
+    np.complex64(2 - 3j),
+    np.complex128(4.25 + 1e300j),
 )
 
 
-PADDED = np.dtype([("flag", np.uint8), ("value", np.float64), ("count", np.int16)], align=True)
+class Field(NamedTuple):
+    """What `named_tuple` is given."""
 
-
-SETTINGS = np.dtype([("scale", np.float64), ("offset", np.int32), ("runs", np.int32)], align=True)
-
-
-CONSTANT = np.array([[1.0, 2.0, 4.0], [-1.0, 0.5, 8.0]], np.float32)
+    values: Any
+    scale: Any
+    marks: Any
+    shape: tuple[int, int]
 
 
 @cuda.jit
@@ -55,55 +68,32 @@ def nested_tuple(pairs, shift, out):
 
 
 @cuda.jit
-def move_particles(particles, dt):
+def named_tuple(field, out):
     i = cuda.grid(1)
-    if i < particles.size:
-        if particles[i].alive:
-            for k in range(3):
-                particles[i].position[k] += dt
-            particles[i].mass *= 0.5
-        else:
-            particles[i]["kind"] = -1
+    if i < out.size:
+        out[i] = field.values[i] * field.scale + field.shape[1]
+        field.marks[i] = True
 
 
 @cuda.jit
-def read_particles(particles, out):
-    i = cuda.grid(1)
-    if i < particles.size:
-        p = particles[i]
-        out[i] = p.mass + p.kind + p.position[2]
-
-
-@cuda.jit
-def padded_records(records, out):
-    # numba-cuda refuses fields that aren't aligned, so these have gaps between them.
-    i = cuda.grid(1)
-    if i < records.size:
-        records[i].count += records[i].flag
-        out[i] = records[i].value
-        records[i].value = i
-
-
-@cuda.jit
-def copy_records(source, index, target):
-    i = cuda.grid(1)
-    if i < target.size:
-        target[i] = source[index[i]]
-
-
-@cuda.jit
-def record_argument(settings, x):
-    i = cuda.grid(1)
-    if i < x.size:
-        for _ in range(settings.runs):
-            x[i] = x[i] * settings.scale + settings.offset
-
-
-@cuda.jit
-def record_written(settings, x):
+def scalar_types(a, b, c, d, e, f, g, h, i, j, k, m, n, p, out):
     if cuda.grid(1) == 0:
-        settings.runs += 1
-        settings.scale = x[0]
+        out[0] = a
+        out[1] = b
+        out[2] = c
+        out[3] = d
+        out[4] = e
+        out[5] = f
+        out[6] = g
+        out[7] = h >> np.uint64(32)
+        out[8] = np.float32(i)
+        out[9] = j
+        out[10] = k
+        out[11] = m
+        out[12] = n.real
+        out[13] = n.imag
+        out[14] = p.real
+        out[15] = p.imag
 
 
 @cuda.jit
@@ -121,58 +111,6 @@ def print_some(x, out):
         out[i] = x[i] + 1
         if i == 3:
             print("element", i, x[i])
-
-
-def _particles(rng: np.random.Generator, n: int) -> np.ndarray:
-    particles = np.zeros(n, PARTICLE)
-    particles["position"] = dyadic(rng, (n, 3))
-    particles["mass"] = dyadic(rng, n, np.float64)
-    particles["kind"] = rng.integers(-300, 300, n)
-    particles["alive"] = rng.random(n) < 0.6
-    return particles
-
-
-def _moved(args: Args) -> Expected:
-    particles, dt = args
-    alive = particles["alive"]
-    particles["position"][alive] += dt
-    particles["mass"][alive] /= 2
-    particles["kind"][~alive] = -1
-    return {0: particles}
-
-
-def _padded(rng: np.random.Generator) -> Args:
-    records = np.zeros(47, PADDED)
-    records["flag"] = rng.integers(0, 255, 47)
-    records["value"] = rng.normal(size=47)
-    records["count"] = rng.integers(-999, 999, 47)
-    return records, np.zeros(47)
-
-
-def _unpadded(args: Args) -> Expected:
-    records = args[0]
-    value = records["value"].copy()
-    records["count"] += records["flag"]
-    records["value"] = np.arange(records.size)
-    return {0: records, 1: value}
-
-
-def _settings() -> Any:
-    return np.array([(0.5, 3, 4)], SETTINGS)[0]
-
-
-def _settled(args: Args) -> Expected:
-    settings, x = args
-    for _ in range(settings["runs"]):
-        x = x * settings["scale"] + settings["offset"]
-    return {1: x}
-
-
-def _written(args: Args) -> Expected:
-    settings, x = args
-    settings["runs"] += 1
-    settings["scale"] = x[0]
-    return {0: settings}
 
 
 def _tuple_args(rng: np.random.Generator) -> Args:
@@ -215,58 +153,30 @@ CASES = [
         effects=effects("pairs[0][0] pairs[1][0]", "pairs[1][0] out"),
     ),
     Case(
-        "move_particles",
-        move_particles,
-        lambda rng: (_particles(rng, 77), np.float32(0.25)),
-        line(0, 32),
-        _moved,
-        features=uses("record bool small_int"),
-        effects=effects("particles", "particles"),
-    ),
-    Case(
-        "read_particles",
-        read_particles,
-        lambda rng: (_particles(rng, 77), np.zeros(77)),
-        line(0, 32),
-        lambda a: {1: a[0]["mass"] + a[0]["kind"] + a[0]["position"][:, 2]},
-        features=uses("record small_int"),
-        effects=effects("particles", "out"),
-    ),
-    Case(
-        "padded_records",
-        padded_records,
-        _padded,
-        line(0, 32),
-        _unpadded,
-        features=uses("record small_int"),
-        effects=effects("records", "records out"),
-    ),
-    Case(
-        "copy_records",
-        copy_records,
-        lambda rng: (_particles(rng, 31), rng.integers(0, 31, 50), np.zeros(50, PARTICLE)),
+        "named_tuple",
+        named_tuple,
+        lambda rng: (
+            Field(dyadic(rng, 45), np.float32(0.5), np.zeros(45, np.bool_), (4, 9)),
+            np.zeros(45, np.float32),
+        ),
         line(1, 32),
-        lambda a: {2: a[0][a[1]]},
-        features=uses("record"),
-        effects=effects("source index", "target"),
+        lambda a: {1: a[0].values / 2 + 9, (0, 2): np.ones(45, np.bool_)},
+        features=uses("tuple bool"),
+        effects=effects("field[0]", "field[2] out"),
     ),
     Case(
-        "record_argument",
-        record_argument,
-        lambda rng: (_settings(), dyadic(rng, 45, np.float64)),
-        line(1, 32),
-        _settled,
-        features=uses("record"),
-        effects=effects("settings x", "x"),
-    ),
-    Case(
-        "record_written",
-        record_written,
-        lambda rng: (_settings(), dyadic(rng, 4, np.float64)),
-        fixed(2, 32),
-        _written,
-        features=uses("record"),
-        effects=effects("settings x", "settings"),
+        "scalar_types",
+        scalar_types,
+        lambda rng: (*_SCALARS, np.zeros(16)),
+        fixed(1, 3),
+        lambda a: {
+            14: [
+                *(-100, 200, -30000, 60000, -(2**31), 2**32 - 1, -(2**53), 2**31 + 5),
+                *(0.5, -1.5, 0.1, 1, 2, -3, 4.25, 1e300),
+            ]
+        },
+        features=uses("small_int float16 bool complex"),
+        effects=effects("", "out"),
     ),
     Case(
         "constant_memory",

@@ -20,6 +20,7 @@ FEATURES = frozenset(
         "barrier_vote",  # syncthreads_count, _and, _or
         "bit",  # popc, brev, clz, ffs
         "bool",
+        "cache_hint",
         "closure",
         "complex",
         "constant",  # cuda.const.array_like
@@ -27,6 +28,7 @@ FEATURES = frozenset(
         "dynamic_shared",
         "early_exit",  # threads that have returned while others still meet barriers
         "empty",
+        "exception",
         "fastmath",
         "fence",
         "float16",
@@ -42,6 +44,7 @@ FEATURES = frozenset(
         "recursion",
         "reshape",  # numba-cuda links CUDA C for it
         "shuffle",
+        "sleep",
         "small_int",
         "static_shared",
         "strided",

@@ -55,14 +55,16 @@ def check_case(case: Case, seed: int, launch: Launch) -> None:
 
 def copy_arguments(args: Args) -> Args:
     """Deep copies of the argument values; strides are not kept."""
-    return tuple(
-        copy_arguments(value)
-        if isinstance(value, tuple)
-        else value.copy()
-        if isinstance(value, (np.ndarray, np.void))
-        else value
-        for value in args
-    )
+    return tuple(_copy(value) for value in args)
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, (np.ndarray, np.void)):
+        return value.copy()
+    if isinstance(value, tuple):
+        parts = (_copy(part) for part in value)
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return value
 
 
 def _memory(values: Args, prefix: tuple[int, ...] = ()) -> Iterator[tuple[Path, Any]]:

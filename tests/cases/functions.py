@@ -18,14 +18,8 @@ from .case import (
 )
 
 WEIGHT = 0.25
-
-
 SHIFT = np.int32(3)
-
-
 TABLE = np.array([2.0, -1.0, 0.5, 4.0, -0.25], np.float32)
-
-
 MATRIX = np.arange(12, dtype=np.int64).reshape(3, 4)
 
 

@@ -129,8 +129,6 @@ _DOUBLE = (
     lambda x: 32 * x,
     lambda x: np.cbrt(1 / (x + 2)),
 )
-
-
 _SINGLE = (
     lambda x: 1 / np.sqrt(x + 2),
     lambda x: np.clip(x, 0, 1),
@@ -143,8 +141,6 @@ _SINGLE = (
     lambda x: 1 / (x + 2),
     lambda x: np.sqrt(x + 2),
 )
-
-
 _FAST = (
     np.sin,
     np.cos,

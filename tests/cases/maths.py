@@ -220,8 +220,6 @@ _TRIGONOMETRIC = (
     np.arccos,
     lambda x: np.arctan(3 * x),
 )
-
-
 _HYPERBOLIC = (
     np.sinh,
     np.cosh,
@@ -230,8 +228,6 @@ _HYPERBOLIC = (
     lambda x: np.arccosh(x + 3),
     lambda x: np.arctanh(x / 2),
 )
-
-
 _EXPONENTIAL = (
     np.exp,
     lambda x: np.expm1(x / 8),
@@ -245,16 +241,12 @@ _EXPONENTIAL = (
     lambda x: x**3,
     np.exp2,
 )
-
-
 _SPECIAL = (
     each(math.erf),
     each(math.erfc),
     lambda x: each(math.gamma)(x + 3),
     lambda x: each(math.lgamma)(x + 4),
 )
-
-
 _ROUNDING = (
     lambda x: np.floor(8 * x),
     lambda x: np.ceil(8 * x),
@@ -265,8 +257,6 @@ _ROUNDING = (
     lambda x: np.trunc(8 * x),
     lambda x: np.copysign(3, x),
 )
-
-
 _NUMPY = (
     np.sin,
     lambda x: np.log(x + 3),
@@ -281,8 +271,6 @@ _NUMPY = (
 # absolute part is for results near a zero of the function, where the argument's own rounding
 # (4 * x, x + 1.5 in single precision) is all there is.
 TOLERANCE = {np.float32: 2e-6, np.float64: 4e-15}
-
-
 _GROUPS: tuple[tuple[Any, tuple[Any, ...], str], ...] = (
     (trigonometric, _TRIGONOMETRIC, "math"),
     (hyperbolic, _HYPERBOLIC, "math"),

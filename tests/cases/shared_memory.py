@@ -243,6 +243,18 @@ CASES = [
         effects=effects("x", "out"),
     ),
     Case(
+        # As many threads as a block can have.
+        "dynamic_reverse_1024",
+        dynamic_reverse,
+        lambda rng: (dyadic(rng, 3000), np.zeros(3000, np.float32)),
+        fixed(3, 1024, 0, 4096),
+        lambda a: {
+            1: np.pad(a[0], (0, 72)).reshape(3, 1024)[:, ::-1].ravel()[:3000],
+        },
+        features=uses("barrier dynamic_shared"),
+        effects=effects("x", "out"),
+    ),
+    Case(
         "dynamic_two_views",
         dynamic_two_views,
         lambda rng: (dyadic(rng, 107, np.float64), np.zeros(107), np.zeros(107, np.int32)),

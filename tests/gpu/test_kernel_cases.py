@@ -30,3 +30,15 @@ def launch(kernel: Any, config: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_replayed(case: Case) -> None:
     check_case(case, 1, launch)
+
+
+def launch_by_numba(kernel: Any, config: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
+    """Launch eagerly, as Numba does without graphjit."""
+    kernel[config](*args)
+    return args
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_reference_against_numba(case: Case) -> None:
+    """The reference is right about Numba too, so that a failure above is graphjit's."""
+    check_case(case, 1, launch_by_numba)

@@ -39,17 +39,17 @@ def _print(format_address: int, buffer: int) -> int:
         if code == "s":
             address = take(ctypes.c_void_p)
             text = ctypes.string_at(address).decode(errors="replace") if address else "(null)"
-            return (spec + "s") % text
+            return str((spec + "s") % text)
         if code in "fFeEgGa":
-            return (spec + ("f" if code == "a" else code)) % take(ctypes.c_double)
+            return str((spec + ("f" if code == "a" else code)) % take(ctypes.c_double))
         if code == "p":
             return hex(take(ctypes.c_void_p) or 0)
         wide = length in ("ll", "l", "z", "j", "t")
         if code in "dic":
             value = take(ctypes.c_int64 if wide else ctypes.c_int32)
-            return (spec + ("c" if code == "c" else "d")) % value
+            return str((spec + ("c" if code == "c" else "d")) % value)
         value = take(ctypes.c_uint64 if wide else ctypes.c_uint32)
-        return (spec + ("d" if code == "u" else code)) % value
+        return str((spec + ("d" if code == "u" else code)) % value)
 
     text = ctypes.string_at(format_address).decode(errors="replace")
     sys.stdout.write(_FORMAT.sub(expand, text))
@@ -167,7 +167,7 @@ def provide(symbol: str) -> bool:
         # What numba-cuda links as CUDA C, Numba's own runtime has for the host.
         from numba import _helperlib
 
-        address = _helperlib.c_helpers["attempt_nocopy_reshape"]
+        address = getattr(_helperlib, "c_helpers")["attempt_nocopy_reshape"]  # noqa: B009
     elif symbol in SYMBOLS:
         address = _compiled(symbol.removeprefix("gj.special.")).address
     else:

@@ -6,7 +6,6 @@ its threads become functions (`regions`) and a block a loop over them (`driver`)
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import re
 import threading
@@ -18,18 +17,25 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from graphjit._errors import UnsupportedKernelError
-from graphjit.backends.cpu import callbacks, half, intrinsics, libdevice, scheduler
-from graphjit.backends.cpu.driver import Layout, driver
+from graphjit.backends.cpu import callbacks, intrinsics, scheduler
+from graphjit.backends.cpu.driver import driver
+from graphjit.backends.cpu.frame import Layout
 from graphjit.backends.cpu.host import compile_module, has_symbol, parse, simplify, target_machine
-from graphjit.backends.cpu.regions import cut, name_values, whole
+from graphjit.backends.cpu.independent import whole
+from graphjit.backends.cpu.regions import cut
+from graphjit.backends.cpu.runtime import (
+    ASSEMBLY,
+    assembly,
+    called,
+    definition,
+    definitions,
+    exists,
+    is_host_intrinsic,
+)
+from graphjit.backends.cpu.threads import name_values
 from graphjit.kernel.ir import KernelIR
 
-_SYMBOL = re.compile(r'@(?:"([^"]+)"|([\w.$]+))')
-_ASSEMBLY = re.compile(r'asm (?:sideeffect )?(?:alignstack )?"((?:[^"\\]|\\.)*)"')
 _GRID_SYNC = ("cudaCGGetIntrinsicHandle", "cudaCGSynchronize")
-_MEMORY_OPERATION = re.compile(r'(ld|st)\.global\.(?:ca|cg|cs|lu|cv|wb|wt)\.b(8|16|32|64)\b')
-# Intrinsics that are NVIDIA's or need something that a host thread doesn't have.
-_FOREIGN = ("llvm.nvvm.", "llvm.amdgcn.", "llvm.coro.")
 # Suspend points up to which loops are unrolled: it makes a tiled matmul 1.6 times faster, and doubles
 # the time to compile a kernel of many regions.
 _UNROLLED = 4
@@ -91,14 +97,14 @@ def check_kernel(kernel: KernelIR) -> None:
     """
     if kernel.cooperative or any(name in kernel.externals for name in _GRID_SYNC):
         raise _unsupported(kernel, "grid-wide synchronisation")
-    for text in sorted(set(_ASSEMBLY.findall(kernel.llvm))):
-        if _assembly(text) is None:
+    for text in sorted(set(ASSEMBLY.findall(kernel.llvm))):
+        if assembly(text) is None:
             raise _unsupported(kernel, f"inline assembly '{text}'")
     for name in sorted(kernel.externals):
-        if _is_host_intrinsic(name) or name in callbacks.SYMBOLS:
+        if is_host_intrinsic(name) or name in callbacks.SYMBOLS:
             continue
-        text = _definition(intrinsics.renamed(name) if name.startswith("llvm.") else name)
-        if text is None or not all(_exists(symbol) for symbol in _called(text)):
+        text = definition(intrinsics.renamed(name) if name.startswith("llvm.") else name)
+        if text is None or not all(exists(symbol) for symbol in called(text)):
             raise _unsupported(kernel, _feature(kernel, name))
 
 
@@ -149,63 +155,6 @@ def _feature(kernel: KernelIR, name: str) -> str:
     return f"external function {name}"
 
 
-def _is_host_intrinsic(name: str) -> bool:
-    return name.startswith("llvm.") and not name.startswith(_FOREIGN)
-
-
-def _definition(name: str) -> str | None:
-    """LLVM text that defines, or declares, a function of the runtime."""
-    for table in (
-        intrinsics.DEFINITIONS,
-        intrinsics.COLLECTIVES,
-        libdevice.DEFINITIONS,
-        libdevice.LIBRARY,
-        half.DEFINITIONS,
-    ):
-        if name in table:
-            return table[name]
-    if name.startswith("gj.memory."):
-        return _memory_operation(name)
-    return half.definition(name)
-
-
-def _memory_operation(name: str) -> str:
-    """A load or store with a cache hint, as a plain one."""
-    _, _, kind, type_ = name.split(".")
-    if kind == "ld":
-        returns, parameters = type_, "ptr %p"
-        body = f"  %r = load {type_}, ptr %p\n  ret {type_} %r"
-    else:
-        returns, parameters = "void", f"ptr %p, {type_} %v"
-        body = f"  store {type_} %v, ptr %p\n  ret void"
-    return f"define internal {returns} @{name}({parameters}) alwaysinline nounwind {{\n{body}\n}}"
-
-
-def _assembly(template: str) -> str | None:
-    """Function that stands for a piece of PTX; `{type}` in it is the type that it moves."""
-    operation = _MEMORY_OPERATION.match(template)
-    if operation:
-        return f"gj.memory.{operation[1]}.{{type}}"
-    return intrinsics.ASSEMBLY.get(template) or half.ASSEMBLY.get(template)
-
-
-def _called(text: str) -> set[str]:
-    return {quoted or plain for quoted, plain in _SYMBOL.findall(text)}
-
-
-@functools.cache
-def _exists(symbol: str) -> bool:
-    """Whether the runtime or the process has a function."""
-    if symbol.startswith("llvm.") or symbol in callbacks.SYMBOLS:
-        return True
-    if symbol in libdevice.LIBRARY:
-        return has_symbol(symbol)
-    text = _definition(symbol)
-    if text is None:
-        return symbol in intrinsics.SUSPENDS
-    return all(_exists(other) for other in _called(text) - {symbol})
-
-
 def _compile(kernel: KernelIR, fast_axis: str) -> NativeKernel:
     check_kernel(kernel)
     machine = target_machine()
@@ -229,7 +178,9 @@ def _compile(kernel: KernelIR, fast_axis: str) -> NativeKernel:
     layout = Layout(shared, parts.frame, parts.local, bool(parts.kinds))
     symbol = f"gj.run.{kernel.name}"
     source = driver(symbol, parameters, parts, layout, fast_axis)
-    final = llvm.parse_assembly("\n".join([_without_markers(before + after), *parts.functions, source]))
+    final = llvm.parse_assembly(
+        "\n".join([_without_markers(before + after), *parts.functions, source])
+    )
     final.verify()
     engine = _generate(kernel, final, machine, len(parts.kinds) <= _UNROLLED)
     return NativeKernel(
@@ -242,7 +193,7 @@ def _refuse_recursion(kernel: KernelIR, module: Any) -> None:
     gone = {*intrinsics.MARKERS, *intrinsics.COLLECTIVES}
     for function in module.functions:
         if not function.is_declaration and function.name != kernel.entry:
-            if _called(str(function)) & gone:
+            if called(str(function)) & gone:
                 raise _unsupported(
                     kernel, "thread indices, shared memory or barriers in a recursive function"
                 )
@@ -252,7 +203,8 @@ def _host_module(kernel: KernelIR, machine: Any) -> tuple[Any, int]:
     """The kernel with the runtime's definitions, all inlined and simplified; its shared memory."""
     module = llvm.parse_assembly(kernel.llvm)
     data = machine.target_data
-    offsets, shared = {}, 0
+    offsets: dict[str, int | None] = {}
+    shared = 0
     dropped = set()
     for variable in module.global_variables:
         text = str(variable)
@@ -271,7 +223,7 @@ def _host_module(kernel: KernelIR, machine: Any) -> tuple[Any, int]:
     replaced, needed = _replace_instructions(module, offsets, shared)
     for function in module.functions:
         if function.is_declaration:
-            if not _is_host_intrinsic(function.name):
+            if not is_host_intrinsic(function.name):
                 if function.name.startswith("llvm."):
                     function.name = intrinsics.renamed(function.name)
                 if function.name not in callbacks.SYMBOLS:
@@ -314,8 +266,8 @@ def _replace_instructions(
                         f"i64 {shared if offset is None else offset}"
                     )
                     continue
-                found = _ASSEMBLY.search(line)
-                target = _assembly(found[1]) if found else None
+                found = ASSEMBLY.search(line)
+                target = assembly(found[1]) if found else None
                 if found is None or target is None:
                     continue
                 call = re.sub(r'asm (?:sideeffect )?"(?:[^"\\]|\\.)*", "[^"]*"', "@GJ", line)
@@ -335,10 +287,10 @@ def _simplified(
     for line in str(module).splitlines():
         if line in dropped or line.startswith(("target ", "source_filename", "; ")):
             continue
-        if line.startswith("declare ") and _called(line) & needed:
+        if line.startswith("declare ") and called(line) & needed:
             continue
         lines.append(replaced.get(line, line).replace("define ptx_kernel", "define"))
-    text = "\n".join([*lines, _runtime(needed)])
+    text = "\n".join([*lines, definitions(needed)])
     host = parse(text, machine)
     simplify(
         host,
@@ -357,45 +309,25 @@ def _simplified(
     return host
 
 
-def _runtime(needed: Iterable[str]) -> str:
-    """Definitions of functions and all that they call; collectives are only declared."""
-    texts, todo = {}, set(needed)
-    while todo:
-        name = todo.pop()
-        if name in texts or name.startswith("llvm."):
-            continue
-        if name in intrinsics.COLLECTIVES:
-            texts[name] = intrinsics.collective_declaration(name)
-            continue
-        text = _definition(name)
-        if text is None:
-            raise NotImplementedError(f"the cpu backend has no definition of {name}")
-        texts[name] = text
-        todo |= _called(text)
-    return "\n".join(texts.values())
-
-
 def _define_collectives(module: Any, functions: Iterable[Any], machine: Any) -> None:
     """Inline the collectives and demote to stack slots what outlives a block."""
     names = [function.name for function in functions]
     # An internal function would not be linked to the declaration that waits for it.
     texts = [intrinsics.COLLECTIVES[n].replace("define internal", "define") for n in names]
-    called = set().union(*(_called(text) for text in texts))
-    called -= {*names, *intrinsics.SUSPENDS}
+    needed = set().union(*(called(text) for text in texts))
+    needed -= {*names, *intrinsics.SUSPENDS}
     module.link_in(
-        parse("\n".join([*texts, _runtime(called), intrinsics.SUSPEND_DECLARATIONS]), machine)
+        parse("\n".join([*texts, definitions(needed), intrinsics.SUSPEND_DECLARATIONS]), machine)
     )
     for name in names:
         module.get_function(name).linkage = "internal"
-    simplify(
-        module, machine, "always_inliner", "global_dead_code_eliminate", "register_to_memory"
-    )
+    simplify(module, machine, "always_inliner", "global_dead_code_eliminate", "register_to_memory")
 
 
 def _split(text: str, entry: str) -> tuple[str, str, str]:
     """The printed module before a function, the function, and the module after it."""
     start = text.index("define ")
-    while _called(text[start : text.index("{\n", start)]) != {entry}:
+    while called(text[start : text.index("{\n", start)]) != {entry}:
         start = text.index("\ndefine ", start) + 1
     end = text.index("\n}\n", start) + 3
     return text[:start], text[start:end], text[end:]
@@ -406,7 +338,7 @@ def _without_markers(text: str) -> str:
     return "\n".join(
         line
         for line in text.splitlines()
-        if not (line.startswith("declare ") and _called(line) & gone)
+        if not (line.startswith("declare ") and called(line) & gone)
     )
 
 

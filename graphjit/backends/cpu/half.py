@@ -218,7 +218,9 @@ def _conversions() -> Iterator[_Parts]:
 
     into = "  %h = bitcast i16 %x to half\n"
     out = "\n  %r = bitcast half %h to i16\n  ret i16 %r"
-    yield both("cvt.f32.f16", "float", "i16", into + "  %r = fpext half %h to float\n  ret float %r")
+    yield both(
+        "cvt.f32.f16", "float", "i16", into + "  %r = fpext half %h to float\n  ret float %r"
+    )
     yield both(
         "cvt.f64.f16", "double", "i16", into + "  %r = fpext half %h to double\n  ret double %r"
     )
@@ -231,7 +233,8 @@ def _conversions() -> Iterator[_Parts]:
                 f"cvt.rni.{sign}{bits}.f16", f"i{bits}", "i16",
                 into + "  %f = fpext half %h to float\n"
                 "  %w = call float @llvm.rint.f32(float %f)\n"
-                f"  %r = call i{bits} @llvm.fpto{sign}i.sat.i{bits}.f32(float %w)\n  ret i{bits} %r",
+                f"  %r = call i{bits} @llvm.fpto{sign}i.sat.i{bits}.f32(float %w)\n"
+                f"  ret i{bits} %r",
             )  # fmt: skip
             yield both(
                 f"cvt.rn.f16.{sign}{bits}", "i16", f"i{bits}",

@@ -89,7 +89,7 @@ def _real(type_: str) -> Iterator[_Definition]:
             )  # fmt: skip
     yield _expression(
         "powi" + f, type_, f"{type_} i32",
-        f"%n = sitofp i32 %b to double\n"
+        "%n = sitofp i32 %b to double\n"
         + ("%x = fpext float %a to double\n" if f else "%x = fadd double %a, -0.0\n")
         + "%y = call double @llvm.pow.f64(double %x, double %n)\n"
         + ("%r = fptrunc double %y to float" if f else "%r = fadd double %y, -0.0"),
@@ -293,7 +293,8 @@ def _integers() -> Iterator[_Definition]:
         )  # fmt: skip
     picks = "".join(
         f"%n{k} = lshr i32 %c, {4 * k}\n%i{k} = and i32 %n{k}, 7\n%b{k} = shl i32 %i{k}, 3\n"
-        f"%w{k} = zext i32 %b{k} to i64\n%s{k} = lshr i64 %all, %w{k}\n%t{k} = trunc i64 %s{k} to i32\n"
+        f"%w{k} = zext i32 %b{k} to i64\n%s{k} = lshr i64 %all, %w{k}\n"
+        f"%t{k} = trunc i64 %s{k} to i32\n"
         f"%m{k} = and i32 %t{k}, 255\n%g{k} = and i32 %n{k}, 8\n%neg{k} = icmp ne i32 %g{k}, 0\n"
         f"%x{k} = shl i32 %m{k}, 24\n%y{k} = ashr i32 %x{k}, 31\n%z{k} = and i32 %y{k}, 255\n"
         f"%v{k} = select i1 %neg{k}, i32 %z{k}, i32 %m{k}\n%p{k} = shl i32 %v{k}, {8 * k}\n"

@@ -59,10 +59,11 @@ done:
   ret i1 %r
 }
 
-; The lanes of the warp that may go on: those that wait with the same mask, once nobody of that mask
-; is still on the way. Where the program doesn't say (no mask, or a mask that never fills), the lanes
-; without a mask that stand at one place go first, then whoever is there.
-define i32 @gj.group(ptr %states, ptr %exchange, i64 %stride, i32 %first, i32 %count, i32 %last) nounwind {
+; The lanes of the warp that may go on: those that wait with the same mask, once nobody of that
+; mask is still on the way. Where the program doesn't say (no mask, or a mask that never fills), the
+; lanes without a mask that stand at one place go first, then whoever is there.
+define i32 @gj.group(ptr %states, ptr %exchange, i64 %stride, i32 %first, i32 %count,
+    i32 %last) nounwind {
 entry:
   %mask.row = mul i64 %stride, 2
   %masks = getelementptr i32, ptr %exchange, i64 %mask.row

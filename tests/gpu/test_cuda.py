@@ -1,0 +1,248 @@
+"""What only the CUDA backend has: streams, its graph, arrays of other libraries."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from numba import cuda
+
+import graphjit as gj
+
+from ..programs import add, grid, increment, scale, shift
+
+pytestmark = pytest.mark.gpu
+N = 10_007
+B = 128
+
+
+@pytest.fixture(autouse=True)
+def _cuda():
+    with gj.use_backend("cuda"):
+        yield
+
+
+@gj.graphed
+def scaled(x, k):
+    out = gj.empty_like(x)
+    scale[grid(x.size, B), B](x, out, k)
+    return out
+
+
+def test_arrays_of_other_libraries():
+    host = np.random.default_rng(0).standard_normal(N)
+    numba_array = cuda.to_device(host)
+    np.testing.assert_array_equal(scaled(numba_array, 2.0).copy_to_host(), 2 * host)
+    cupy = pytest.importorskip("cupy")
+    np.testing.assert_array_equal(scaled(cupy.asarray(host), 2.0).copy_to_host(), 2 * host)
+    back = cupy.asarray(scaled(cupy.asarray(host), 2.0))
+    np.testing.assert_array_equal(cupy.asnumpy(back), 2 * host)
+    torch = pytest.importorskip("torch")
+    tensor = torch.from_numpy(host).cuda()
+    np.testing.assert_array_equal(scaled(tensor, 2.0).copy_to_host(), 2 * host)
+    bump = gj.graphed(lambda x: increment[grid(N, B), B](x))
+    bump(tensor)
+    np.testing.assert_array_equal(tensor.cpu().numpy(), host + 1)
+
+
+def test_arrays_go_to_eager_numba_kernels():
+    x = gj.ones(N)
+    increment[grid(N, B), B](x)
+    assert (x.copy_to_host() == 2).all()
+    assert (cuda.as_cuda_array(x).copy_to_host() == 2).all()
+
+
+def test_streams():
+    x = gj.ones(N)
+    mine = cuda.stream()
+    with gj.stream(mine):
+        y = scaled(x, 3.0)
+        z = scaled(y, 2.0)
+    mine.synchronize()
+    assert (z.copy_to_host() == 6).all()
+
+
+def test_changing_streams_keeps_the_arena_in_order():
+    @gj.graphed
+    def f(x):
+        a = gj.empty_like(x)
+        scale[grid(x.size, B), B](x, a, 2.0)
+        for _ in range(30):
+            b = gj.empty_like(x)
+            scale[grid(x.size, B), B](a, b, 1.0)
+            a = b
+        out = gj.empty_like(x)
+        scale[grid(x.size, B), B](a, out, 1.0)
+        return out
+
+    streams = [cuda.stream() for _ in range(4)]
+    inputs = [gj.full(1 << 20, float(k)) for k in range(16)]
+    cuda.synchronize()
+    results = []
+    for k, x in enumerate(inputs):
+        with gj.stream(streams[k % 4]):
+            results.append(f(x))
+    cuda.synchronize()
+    for k, result in enumerate(results):
+        assert (result.copy_to_host() == 2.0 * k).all()
+
+
+def test_a_stream_that_is_gone():
+    x = gj.ones(N)
+    with gj.stream(cuda.stream()):
+        scaled(x, 2.0)
+    cuda.synchronize()
+    assert (scaled(x, 4.0).copy_to_host() == 4).all()
+
+
+def test_threads_on_their_own_streams():
+    x = [gj.full(N, float(k)) for k in range(8)]
+    cuda.synchronize()
+    wrong = []
+
+    def work(k):
+        with gj.use_backend("cuda"), gj.stream(cuda.stream()):
+            for n in range(40):
+                if not (scaled(x[k], float(n)).copy_to_host() == k * float(n)).all():
+                    wrong.append((k, n))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_the_graph_has_exactly_the_hazards_as_edges():
+    from cuda.bindings import driver
+
+    @gj.graphed
+    def f(x, y):
+        a, b = gj.empty_like(x), gj.empty_like(x)
+        scale[grid(x.size, B), B](x, a, 2.0)
+        scale[grid(x.size, B), B](y, b, 3.0)
+        add[grid(x.size, B), B](a, b, a)
+        return a
+
+    x = gj.ones(N)
+    assert (f(x, x).copy_to_host() == 5).all()
+    compiled = next(iter(f._cache.values()))
+    graph = compiled._executable(())._graph
+    assert driver.cuGraphGetNodes(graph)[2] == 3
+    assert driver.cuGraphGetEdges(graph)[4] == 2
+
+
+def test_much_dynamic_shared_memory():
+    @cuda.jit
+    def reverse(x, out):
+        s = cuda.shared.array(0, np.float64)
+        for i in range(cuda.threadIdx.x, x.size, cuda.blockDim.x):
+            s[i] = x[i]
+        cuda.syncthreads()
+        for i in range(cuda.threadIdx.x, x.size, cuda.blockDim.x):
+            out[i] = s[x.size - 1 - i]
+
+    @gj.graphed
+    def f(x):
+        out = gj.empty_like(x)
+        reverse[1, 256, 0, x.nbytes](x, out)
+        return out
+
+    host = np.arange(20_000.0)
+    np.testing.assert_array_equal(f(gj.array(host)).copy_to_host(), host[::-1])
+
+
+def test_a_cooperative_kernel():
+    @cuda.jit
+    def shift_twice(x, y):
+        i = cuda.grid(1)
+        g = cuda.cg.this_grid()
+        y[i] = x[(i + 1) % x.size]
+        g.sync()
+        x[i] = y[(i + 1) % x.size]
+
+    f = gj.graphed(lambda x, y: shift_twice[32, 64](x, y))
+    x = gj.arange(2048)
+    f(x, gj.zeros(2048, np.int64))
+    np.testing.assert_array_equal(x.copy_to_host(), np.roll(np.arange(2048), -2))
+
+
+def test_linked_cuda_c():
+    source = cuda.CUSource(
+        'extern "C" __device__ int thrice(int *result, int x) { *result = 3 * x; return 0; }'
+    )
+    thrice = cuda.declare_device("thrice", "int32(int32)", link=source)
+
+    @cuda.jit
+    def apply(x):
+        i = cuda.grid(1)
+        if i < x.size:
+            x[i] = thrice(x[i])
+
+    x = gj.arange(100, dtype=np.int32)
+    gj.graphed(lambda x: apply[1, 128](x))(x)
+    np.testing.assert_array_equal(x.copy_to_host(), 3 * np.arange(100))
+    with gj.use_backend("cpu"):
+        f = gj.graphed(lambda x: apply[1, 128](x))
+        with pytest.raises(gj.UnsupportedKernelError, match=r"apply.*CUDA C"):
+            f(gj.arange(100, dtype=np.int32))
+
+
+def test_mixed_devices():
+    with gj.use_backend("cpu"):
+        host = gj.ones(N)
+    f = gj.graphed(lambda x, y: add[grid(N, B), B](x, y, x))
+    with pytest.raises(gj.DeviceError, match="x is on cuda:0 and y on cpu:0"):
+        f(gj.ones(N), host)
+
+
+def test_out_of_memory():
+    with pytest.raises(gj.DeviceMemoryError, match="cuda:0 has no"):
+        gj.empty(2**50, np.int8)
+    f = gj.graphed(lambda x: [gj.empty((2**40,)), x][1])
+    with pytest.raises(MemoryError):
+        gj.graphed(lambda x: _huge(x))(gj.ones(4))
+    x = gj.ones(4)
+    assert f(x) is x
+
+
+def _huge(x):
+    out = gj.empty(2**45, np.int8)
+    increment[1, 32](out[:32])
+    return out
+
+
+def test_copies_of_every_kind():
+    rng = np.random.default_rng(0)
+    for dtype in ("i1", "f2", "f4", "f8", "c16", [("a", "i4"), ("b", "u1", 3)]):
+        x = np.zeros((9, 11, 5), dtype)
+        x.view("u1")[...] = rng.integers(0, 100, x.view("u1").shape)
+        a = gj.array(x)
+        for key in (np.s_[:], np.s_[::2, ::-1], np.s_[3], np.s_[:, 2:5, ::2]):
+            np.testing.assert_array_equal(a[key].copy().copy_to_host(), x[key])
+            np.testing.assert_array_equal(a[key].copy_to_host(), x[key])
+    y = gj.array(np.arange(100))
+    y[1:] = y[:-1]
+    np.testing.assert_array_equal(y.copy_to_host()[1:], np.arange(99))
+
+
+def test_capture_by_others_is_not_disturbed():
+    """Nothing of graphjit's captures, so another thread's synchronisation can't break it."""
+    stop = threading.Event()
+
+    def noise():
+        cupy = pytest.importorskip("cupy")
+        while not stop.is_set():
+            cupy.ones(1000).sum().item()
+
+    thread = threading.Thread(target=noise)
+    thread.start()
+    try:
+        for k in range(20):
+            f = gj.graphed(lambda x: shift[grid(N, B), B](x, x[:0]))
+            f(gj.full(N, float(k)))
+    finally:
+        stop.set()
+        thread.join()
