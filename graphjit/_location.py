@@ -7,15 +7,8 @@ import sys
 from dataclasses import dataclass
 from types import FrameType
 
-import numba_cuda
-import numpy
-import optree
-
-# Frames of these packages are never the user's.
-_LIBRARIES = tuple(
-    os.path.dirname(os.path.abspath(path)) + os.sep
-    for path in (__file__, numba_cuda.__file__, numpy.__file__, optree.__file__)
-)
+# Frames of these packages' modules are never the user's.
+_LIBRARIES = ("graphjit", "numba", "numpy", "optree")
 
 
 @dataclass(frozen=True)
@@ -46,7 +39,7 @@ class Location:
 
 
 def user_location() -> Location:
-    """The innermost frame that belongs neither to graphjit nor to the libraries it calls.
+    """Find the innermost frame that belongs neither to graphjit nor to the libraries it calls.
 
     Returns
     -------
@@ -54,8 +47,9 @@ def user_location() -> Location:
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(_LIBRARIES) and not name.startswith("<frozen "):
-            return Location(name, frame.f_lineno, frame.f_code.co_name)
+        module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if module not in _LIBRARIES:
+            code = frame.f_code
+            return Location(code.co_filename, frame.f_lineno, code.co_name)
         frame = frame.f_back
     return Location("<unknown>", 0, "<unknown>")

@@ -59,17 +59,3 @@ def test_refused_by_name(case: Case) -> None:
 @pytest.mark.parametrize("case", RUNNABLE, ids=lambda case: case.name)
 def test_eager(case: Case) -> None:
     check_case(case, 2, launch_eager)
-
-
-@pytest.mark.parametrize(
-    "case", [c for c in CASES if c.effects is not None], ids=lambda case: case.name
-)
-def test_effects_are_never_too_small(case: Case) -> None:
-    from graphjit.kernel.frontend import kernel_ir, type_of
-
-    args = case.make(np.random.default_rng(3))
-    effects = kernel_ir(case.kernel, tuple(type_of(case.kernel, a) for a in args)).effects
-    assert case.effects is not None
-    reads, writes = case.effects
-    assert reads <= effects.reads
-    assert writes <= effects.writes

@@ -32,7 +32,7 @@ def addresses(function: Any) -> tuple[Expression, ...]:
     Parameters
     ----------
     function : llvmlite.binding.ValueRef
-        The kernel, with everything it calls inlined.
+        The kernel, with everything it calls inlined and every value named.
 
     Returns
     -------
@@ -53,12 +53,11 @@ class _Reader:
         self._known: dict[str, Expression] = {
             argument.name: ("param", index) for index, argument in enumerate(function.arguments)
         }
-        self._instructions: dict[str, Any] = {}
-        for block in function.blocks:
-            for instruction in block.instructions:
-                if not instruction.name and str(instruction.type) != "void":
-                    instruction.name = f"gj.value{len(self._instructions)}"
-                self._instructions[instruction.name] = instruction
+        self._instructions = {
+            instruction.name: instruction
+            for block in function.blocks
+            for instruction in block.instructions
+        }
 
     def read(self, value: Any) -> Expression:
         if value.is_constant and not value.is_global:

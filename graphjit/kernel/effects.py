@@ -2,7 +2,8 @@
 
 Everything the kernel calls is inlined into it and optimised for the GPU; LLVM then infers
 ``readonly``, ``writeonly`` or ``readnone`` for each pointer parameter, which are exactly the facts
-wanted. Where LLVM can't tell, both are assumed.
+wanted. Where LLVM can't tell, every access is followed back to its parameter (`provenance`); where
+that fails too, both are assumed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import llvmlite.binding as llvm
 
 from graphjit.kernel.access import Expression, addresses
 from graphjit.kernel.ir import Effects, Leaf
+from graphjit.kernel.provenance import touched
 
 # Names by which a kernel prints, and by which it stops the device.
 _PRINTS = ("vprintf", "printf")
@@ -67,24 +69,23 @@ def analyse(
             module, llvm.create_pass_builder(_target(), options)
         )
         function = module.get_function(entry)
-        arguments = list(function.arguments)
+        _name_values(function)
         attributes = [
             " ".join(a.decode() if isinstance(a, bytes) else str(a) for a in argument.attributes)
-            for argument in arguments
+            for argument in function.arguments
         ]
         used = _used_arguments(function)
+        followed = touched(function)
         accesses = addresses(function)
     reads, writes = set(), set()
     for leaf in leaves:
         data = leaf.data
-        if data is None or data not in used:
+        if data is None or data not in used or "readnone" in attributes[data]:
             continue
-        facts = attributes[data]
-        if "readnone" in facts:
-            continue
-        if "writeonly" not in facts:
+        # Both ways of knowing err on the side of more, so what both say is true.
+        if "writeonly" not in attributes[data] and (followed is None or data in followed.reads):
             reads.add(leaf.path)
-        if "readonly" not in facts:
+        if "readonly" not in attributes[data] and (followed is None or data in followed.writes):
             writes.add(leaf.path)
     effects = Effects(
         frozenset(reads),
@@ -96,15 +97,25 @@ def analyse(
     return effects, accesses
 
 
-def _used_arguments(function: Any) -> set[int]:
-    """Indices of the parameters that some instruction names."""
+def _name_values(function: Any) -> None:
+    """Give every argument and instruction a name to be known by."""
     for index, argument in enumerate(function.arguments):
         argument.name = f"gj.arg{index}"
-    names = {f"gj.arg{index}": index for index, _ in enumerate(function.arguments)}
-    used = set()
+    count = 0
     for block in function.blocks:
         for instruction in block.instructions:
-            for operand in instruction.operands:
-                if operand.name in names:
-                    used.add(names[operand.name])
-    return used
+            if not instruction.name and str(instruction.type) != "void":
+                instruction.name = f"gj.value{count}"
+                count += 1
+
+
+def _used_arguments(function: Any) -> set[int]:
+    """Indices of the parameters that some instruction names."""
+    names = {argument.name: index for index, argument in enumerate(function.arguments)}
+    return {
+        names[operand.name]
+        for block in function.blocks
+        for instruction in block.instructions
+        for operand in instruction.operands
+        if operand.name in names
+    }

@@ -1,7 +1,7 @@
 """A KernelIR as a native function of the host.
 
 The kernel's intrinsics are declarations that get definitions (`intrinsics`, `libdevice`, `half`),
-its threads become functions (`regions`) and a block a loop over them (`driver`); LLVM does the rest.
+its threads become functions (`independent`, `regions`) and a block a loop over them (`driver`).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from graphjit.backends.cpu.threads import name_values
 from graphjit.kernel.ir import KernelIR
 
 _GRID_SYNC = ("cudaCGGetIntrinsicHandle", "cudaCGSynchronize")
-# Suspend points up to which loops are unrolled: it makes a tiled matmul 1.6 times faster, and doubles
-# the time to compile a kernel of many regions.
+# Suspend points up to which loops are unrolled: it makes a tiled matmul 1.6 times faster, and
+# doubles the time to compile a kernel of many regions.
 _UNROLLED = 4
 _lock = threading.Lock()
 _cache: weakref.WeakKeyDictionary[KernelIR, dict[str, NativeKernel]] = weakref.WeakKeyDictionary()

@@ -35,7 +35,8 @@ _FROM_DOUBLE = """define internal half @gj.half.from.double(double %x) alwaysinl
 }"""
 
 _INTEGERS = {"c": (8, "s"), "h": (8, "u"), "s": (16, "s"), "t": (16, "u"), "i": (32, "s"),
-             "j": (32, "u"), "l": (64, "s"), "m": (64, "u"), "x": (64, "s"), "y": (64, "u")}  # fmt: skip
+             "j": (32, "u"), "l": (64, "s"), "m": (64, "u"),
+             "x": (64, "s"), "y": (64, "u")}  # fmt: skip
 _NAMES = {"char": "c", "uchar": "h", "short": "s", "ushort": "t", "int": "i", "uint": "j",
           "ll": "x", "ull": "y"}  # fmt: skip
 _TOWARD = {"rn": "rint", "rz": "trunc", "ru": "ceil", "rd": "floor"}
@@ -108,7 +109,8 @@ def _kernel(base: str) -> tuple[int, str, str] | None:
 def _store(type_: str, target: str = "%out") -> str:
     lines = {
         "half": f"  %h = fptrunc float %r to half\n  store half %h, ptr {target}",
-        "double": f"  %h = call half @gj.half.from.double(double %r)\n  store half %h, ptr {target}",
+        "double": "  %h = call half @gj.half.from.double(double %r)\n"
+        f"  store half %h, ptr {target}",
         "i1": f"  %byte = zext i1 %r to i8\n  store i8 %byte, ptr {target}",
     }
     return lines.get(type_, f"  store {type_} %r, ptr {target}") + "\n  ret i32 0"
