@@ -259,11 +259,7 @@ class Array:
         }
 
     def __dlpack__(self, **options: Any) -> Any:
-        if self._device.backend != "cpu":
-            raise BufferError(
-                "DLPack export of CUDA arrays isn't there yet; use __cuda_array_interface__"
-            )
-        return self._host_view().__dlpack__(**options)
+        return backends.get(self._device.backend).export_dlpack(self, current_stream(), **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0) if self._device.backend == "cpu" else (2, self._device.index)

@@ -95,8 +95,8 @@ def evaluate(scalars: Sequence[Scalar], inputs: Sequence[Any]) -> list[Any]:
         if type(value) is not scalar.type:
             raise ArgumentError(
                 f"the scalar {scalar.op}({', '.join(map(repr, operands))}) is "
-                f"{type(value).__name__} now and was {scalar.type.__name__} when the function was traced; "
-                "make its class depend on nothing but the classes of the arguments"
+                f"{type(value).__name__} now and was {scalar.type.__name__} when the function was "
+                "traced; make its class depend on nothing but the classes of the arguments"
             )
         values.append(value)
     return values

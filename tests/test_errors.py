@@ -75,7 +75,7 @@ def test_a_kernel_given_a_non_array():
 
 
 def test_a_dtype_that_numba_lacks():
-    with pytest.raises(gj.DTypeError, match="float128|longdouble"):
+    with pytest.raises(gj.DTypeError, match=r"float128|longdouble"):
         gj.zeros(3, np.longdouble)
     with pytest.raises(gj.DTypeError):
         bump(np.zeros(3, np.longdouble))
@@ -196,7 +196,7 @@ def test_a_tracer_used_after_its_trace():
         lambda: float(k),
         lambda: x.copy(),
     ):
-        with pytest.raises(gj.LeakedTracerError, match="made at .*test_errors.py"):
+        with pytest.raises(gj.LeakedTracerError, match=r"made at .*test_errors.py"):
             use()
     assert "x" in repr(x) and "x" in str(x)
 
@@ -292,7 +292,7 @@ def test_what_the_cpu_cannot_run_is_refused_by_lower():
 
     f = gj.graphed(lambda x: whole_grid[1, 1](x))
     traced = f.trace(gj.zeros(1))
-    with pytest.raises(gj.UnsupportedKernelError, match="whole_grid.*grid.*cuda"):
+    with pytest.raises(gj.UnsupportedKernelError, match=r"whole_grid.*grid.*cuda"):
         traced.lower()
 
 

@@ -38,7 +38,12 @@ def test_arrays_of_other_libraries():
     np.testing.assert_array_equal(scaled(cupy.asarray(host), 2.0).copy_to_host(), 2 * host)
     back = cupy.asarray(scaled(cupy.asarray(host), 2.0))
     np.testing.assert_array_equal(cupy.asnumpy(back), 2 * host)
+    np.testing.assert_array_equal(cupy.asnumpy(cupy.from_dlpack(gj.array(host))), host)
     torch = pytest.importorskip("torch")
+    shared = gj.array(host)[::3]
+    alias = torch.from_dlpack(shared)
+    alias += 1
+    np.testing.assert_array_equal(shared.copy_to_host(), host[::3] + 1)
     tensor = torch.from_numpy(host).cuda()
     np.testing.assert_array_equal(scaled(tensor, 2.0).copy_to_host(), 2 * host)
     bump = gj.graphed(lambda x: increment[grid(N, B), B](x))

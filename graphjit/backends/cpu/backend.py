@@ -54,6 +54,10 @@ class CPUBackend:
         """Copy elements, as NumPy's assignment."""
         _view(target, layout)[...] = _view(source, source_layout)
 
+    def export_dlpack(self, array: Any, stream: Any, **options: Any) -> Any:
+        """The DLPack capsule of the array's NumPy view."""
+        return np.asarray(array).__dlpack__(**options)
+
     def check(self, schedule: Schedule) -> None:
         """Refuse what the CPU can't run."""
         from graphjit.backends.cpu.codegen import check_kernel

@@ -38,6 +38,14 @@ def has_symbol(name: str) -> bool:
     return bool(llvm.address_of_symbol(name))
 
 
+@functools.cache
+def has_half() -> bool:
+    """Whether float16 can be converted, by the processor or by a library in the process."""
+    if llvm.get_host_cpu_features().get("f16c") or not llvm.get_process_triple().startswith("x86"):
+        return True
+    return has_symbol("__extendhfsf2") and has_symbol("__truncsfhf2")
+
+
 def parse(text: str, machine: Any) -> Any:
     """Parse and verify LLVM text that has no target of its own."""
     header = f'target datalayout = "{machine.target_data}"\ntarget triple = "{machine.triple}"\n'

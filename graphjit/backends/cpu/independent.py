@@ -46,7 +46,8 @@ def _grid_indices(blocks: Iterable[tuple[str, list[Instruction]]], axis: str) ->
         for line in block:
             for name in line.operands:
                 users.setdefault(name, []).append(line)
-            if line.callee in ("gj.lin", "gj.shared"):
+            # A thread that spins on another's atomics needs the blocks to run one after the other.
+            if line.callee in ("gj.lin", "gj.shared") or line.opcode in ("cmpxchg", "fence"):
                 return None
 
     def through(names: set[str], opcodes: tuple[str, ...]) -> set[str] | None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import re
 
-WARP_SIZE = 32
-
 # Fields of the exchange array: a row of 4-byte lanes each, `gj.stride` lanes apart.
 VALUE, VALUE_HIGH, MASK, SEEN, SEEN_HIGH, RESULT, MEMBERS = range(7)
 EXCHANGE_FIELDS = 7
@@ -50,15 +48,7 @@ def _forward(name: str, returns: str, parameters: str, body: str) -> str:
     return f"define internal {returns} @{name}({parameters}) alwaysinline nounwind {{\n{body}\n}}"
 
 
-def _alias(marker: str, type_: str) -> str:
-    return f"  %r = call {type_} @{marker}()\n  ret {type_} %r"
-
-
 _LANE = "  %lin = call i32 @gj.lin()\n  %lane = and i32 %lin, 31\n"
-
-
-def _lanemask(body: str) -> str:
-    return f"{_LANE}  %bit = shl i32 1, %lane\n  %below = sub i32 %bit, 1\n{body}\n  ret i32 %r"
 
 
 def _minmax(type_: str, early: str, compare: str) -> str:
@@ -122,23 +112,12 @@ def _definitions() -> dict[str, str]:
     for scope in ("cta", "gl", "sys"):
         name = f"gj.nvvm.membar.{scope}"
         table[name] = _forward(name, "void", "", "  fence seq_cst\n  ret void")
-    # An overwritten lane mask: a thread's own bit, and those below or above it.
-    for suffix, body in {
-        "eq": "  %r = or i32 %bit, 0",
-        "lt": "  %r = or i32 %below, 0",
-        "le": "  %r = or i32 %below, %bit",
-        "ge": "  %r = xor i32 %below, -1",
-        "gt": "  %le = or i32 %below, %bit\n  %r = xor i32 %le, -1",
-    }.items():
-        name = f"gj.lanemask.{suffix}"
-        table[name] = _forward(name, "i32", "", _lanemask(body))
-        register = f"{read}.lanemask.{suffix}"
-        table[register] = _forward(register, "i32", "", _lanemask(body))
-    for name in ("clock", "clock64", "globaltimer"):
-        bits = "i32" if name == "clock" else "i64"
-        body = "  %t = call i64 @llvm.readcyclecounter()\n"
-        body += "  %r = trunc i64 %t to i32\n" if bits == "i32" else "  %r = add i64 %t, 0\n"
-        table[f"{read}.{name}"] = _forward(f"{read}.{name}", bits, "", body + f"  ret {bits} %r")
+    table["gj.lanemask.lt"] = _forward(
+        "gj.lanemask.lt",
+        "i32",
+        "",
+        _LANE + "  %bit = shl i32 1, %lane\n  %r = sub i32 %bit, 1\n  ret i32 %r",
+    )
     table["gj.nanosleep"] = _forward("gj.nanosleep", "void", "i32 %ns", "  ret void")
     table["gj.tanh.f32"] = _forward(
         "gj.tanh.f32", "float", "float %x", "  %r = call float @tanhf(float %x)\n  ret float %r"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from graphjit.backends.cpu import callbacks, half, intrinsics, libdevice
-from graphjit.backends.cpu.host import has_symbol
+from graphjit.backends.cpu.host import has_half, has_symbol
 
 _SYMBOL = re.compile(r'@(?:"([^"]+)"|([\w.$]+))')
 ASSEMBLY = re.compile(r'asm (?:sideeffect )?(?:alignstack )?"((?:[^"\\]|\\.)*)"')
@@ -34,7 +34,7 @@ def definition(name: str) -> str | None:
             return table[name]
     if name.startswith("gj.memory."):
         return _memory_operation(name)
-    return half.definition(name)
+    return half.definition(name) if has_half() else None
 
 
 def _memory_operation(name: str) -> str:
@@ -54,7 +54,9 @@ def assembly(template: str) -> str | None:
     operation = _MEMORY_OPERATION.match(template)
     if operation:
         return f"gj.memory.{operation[1]}.{{type}}"
-    return intrinsics.ASSEMBLY.get(template) or half.ASSEMBLY.get(template)
+    if template in half.ASSEMBLY and has_half():
+        return half.ASSEMBLY[template]
+    return intrinsics.ASSEMBLY.get(template)
 
 
 def called(text: str) -> set[str]:

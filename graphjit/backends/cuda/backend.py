@@ -151,6 +151,34 @@ class CUDABackend:
             copy_launch(View(0, 0, source_layout), View(1, 0, layout)), (source, target), stream
         )
 
+    def export_dlpack(self, array: Any, stream: Any, **options: Any) -> Any:
+        """The DLPack capsule; the consumer's stream waits for `stream`."""
+        from cuda.core.utils import StridedMemoryView
+
+        consumer = options.pop("stream", None)
+        if consumer != -1:
+            # 1 is the legacy default stream, as None is; 2 the thread's own.
+            self._order(stream or 0, consumer or 1)
+        # -1: the order is settled above.
+        view = StridedMemoryView.from_cuda_array_interface(array, stream_ptr=-1)
+        return view.__dlpack__(stream=-1, **options)
+
+    def _order(self, before: int, after: int) -> None:
+        """Let one stream wait for another."""
+        from cuda.bindings import driver
+
+        from graphjit.backends.cuda.driver import check
+
+        if before == after or (before == 0 and after == 1):
+            return
+        flags = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
+        event = check(driver.cuEventCreate(flags), "creating an event")
+        try:
+            check(driver.cuEventRecord(event, before), "ordering two streams")
+            check(driver.cuStreamWaitEvent(after, event, 0), "ordering two streams")
+        finally:
+            driver.cuEventDestroy(event)
+
     def check(self, schedule: Schedule) -> None:
         """Nothing: Numba's kernels are CUDA kernels."""
 
