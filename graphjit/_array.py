@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from graphjit import backends
+from graphjit._aval import ArrayAval, array_aval
 from graphjit._context import current_stream, default_device
 from graphjit._errors import DeviceError
 from graphjit._layout import Layout, contiguous, layout_of
@@ -26,12 +27,8 @@ class Array:
         What keeps the elements alive.
     address : int
         Device address of the first element.
-    layout : Layout
-        Shape, strides and dtype.
-    device : Device
-        Where the memory is.
-    readonly : bool
-        Whether kernels and assignments may not write it.
+    aval : ArrayAval
+        Shape, strides, dtype and device.
 
     Examples
     --------
@@ -41,18 +38,26 @@ class Array:
     ((2, 2), array([2., 4.]))
     """
 
-    __slots__ = ("__weakref__", "_address", "_device", "_layout", "_memory", "_readonly")
+    __slots__ = ("__weakref__", "_address", "_aval", "_memory")
     # NumPy then leaves `ndarray + Array` and the like to this class, which has no arithmetic.
     __array_ufunc__ = None
 
-    def __init__(
-        self, memory: Memory, address: int, layout: Layout, device: Device, readonly: bool = False
-    ) -> None:
+    def __init__(self, memory: Memory, address: int, aval: ArrayAval) -> None:
         self._memory = memory
         self._address = address
-        self._layout = layout
-        self._device = device
-        self._readonly = readonly
+        self._aval = aval
+
+    @property
+    def _layout(self) -> Layout:
+        return self._aval.layout
+
+    @property
+    def _device(self) -> Device:
+        return self._aval.device
+
+    @property
+    def _readonly(self) -> bool:
+        return self._aval.readonly
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -279,7 +284,8 @@ class Array:
         return f"graphjit.{values[0].upper()}{values[1:-1]}, device='{self._device}')"
 
     def _view(self, layout: Layout, offset: int) -> Array:
-        return Array(self._memory, self._address + offset, layout, self._device, self._readonly)
+        aval = array_aval(layout, self._device, self._readonly)
+        return Array(self._memory, self._address + offset, aval)
 
 
 def allocate(layout: Layout, device: Device | None = None) -> Array:
@@ -288,7 +294,7 @@ def allocate(layout: Layout, device: Device | None = None) -> Array:
     frontend.array_type(layout)  # refuse what no kernel could take, before there is memory
     low, high = layout.extent
     memory = backends.get(device.backend).allocate(device, high - low, current_stream())
-    return Array(memory, memory.address - low, layout, device)
+    return Array(memory, memory.address - low, array_aval(layout, device))
 
 
 def from_host(value: np.ndarray[Any, Any], device: Device | None = None) -> Array:
@@ -339,7 +345,7 @@ def adopt(value: Any, device: Device | None = None) -> Array | None:
 def _over(address: int, layout: Layout, device: Device, owner: object, readonly: bool) -> Array:
     low, high = layout.extent
     memory = backends.get(device.backend).adopt(device, address + low, high - low, owner)
-    return Array(memory, address, layout, device, readonly)
+    return Array(memory, address, array_aval(layout, device, readonly))
 
 
 def _shape(shape: tuple[Any, ...]) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from graphjit import backends
 from graphjit._array import Array, adopt
+from graphjit._aval import ArrayAval, array_aval
 from graphjit._graph import Graph, View
 from graphjit._layout import Layout, contiguous
 from graphjit.backends.base import Device, Memory
@@ -24,8 +25,8 @@ class Binding:
     ----------
     graph : Graph
         The program.
-    externals : tuple of int
-        Buffers that need a pointer, in order: inputs and closures, then results.
+    given : tuple of int
+        Input and closure buffers, in the order of their pointers.
     closures : dict
         Arrays of the closure buffers.
     device : Device
@@ -33,46 +34,67 @@ class Binding:
     """
 
     def __init__(
-        self, graph: Graph, externals: tuple[int, ...], closures: dict[int, Any], device: Device
+        self, graph: Graph, given: tuple[int, ...], closures: dict[int, Any], device: Device
     ) -> None:
-        self.graph = graph
         self.device = device
         self.backend = backends.get(device.backend)
-        self.results = graph.results
-        self._sources: list[tuple[int, int, Any]] = []
+        self.on_host = device.backend == "cpu"
+        self.mutated = graph.mutated
+        self.given = given
+        self.places = {buffer: place for place, buffer in enumerate((*given, *graph.results))}
+        self.result_bytes = [graph.buffers[buffer].nbytes for buffer in graph.results]
         inputs = {
             value.buffer: leaf for leaf, value in enumerate(graph.inputs) if isinstance(value, View)
         }
-        self._mutated = graph.mutated
-        self.given = externals[: len(externals) - len(self.results)]
-        for buffer in self.given:
-            closure = closures.get(buffer)
-            if closure is not None and not isinstance(closure, np.ndarray):
-                closure = adopt(closure)
-            self._sources.append((buffer, inputs.get(buffer, -1), closure))
+        # Leaf of each input; closures, which come after the inputs, are always the same arrays.
+        self._leaves = [inputs[buffer] for buffer in given if buffer in inputs]
+        self._closures = [
+            value if isinstance(value, np.ndarray) else adopt(value)
+            for value in (closures[buffer] for buffer in given if buffer in closures)
+        ]
+        # What to add to the address of the first element to get the buffer's first byte.
+        self._lows = [
+            _layout(graph, buffer, inputs, self._closures, given).extent[0] for buffer in given
+        ]
+        self._sizes = [graph.buffers[buffer].nbytes for buffer in given]
         self._last: tuple[tuple[int, ...], Overlaps] = ((), ())
 
     def bind(self, leaves: tuple[Any, ...], stream: Any) -> Call:
         """The memory of one call: arguments in place, host arrays uploaded, results allocated."""
-        call = Call(self, stream)
-        spans = []
-        for buffer, leaf, closure in self._sources:
-            value = closure if leaf < 0 else leaves[leaf]
-            spans.append(call.add(buffer, value))
-        call.upload(stream)
-        if self._mutated:
-            starts = tuple(start for start, _ in spans)
+        owners = [leaves[leaf] for leaf in self._leaves]
+        owners += self._closures
+        pointers = []
+        uploads = False
+        for owner, low in zip(owners, self._lows, strict=True):
+            if type(owner) is Array:
+                pointers.append(owner._address + low)
+            else:
+                pointers.append(np.asarray(owner).ctypes.data + low)
+                uploads = True
+        overlaps: Overlaps = ()
+        if self.mutated and len(pointers) > 1:
+            starts = tuple(pointers)
             if starts != self._last[0]:
-                self._last = (starts, self._overlaps(spans))
-            call.overlaps = self._last[1]
+                self._last = (starts, self._overlaps(pointers))
+            overlaps = self._last[1]
+        call = Call(self, pointers, owners, overlaps)
+        if uploads and not self.on_host:
+            call.upload(self._sizes, stream)
+        allocate, device = self.backend.allocate, self.device
+        for nbytes in self.result_bytes:
+            memory = allocate(device, nbytes, stream)
+            owners.append(memory)
+            pointers.append(memory.address)
         return call
 
-    def _overlaps(self, spans: list[tuple[int, int]]) -> Overlaps:
+    def _overlaps(self, pointers: list[int]) -> Overlaps:
         """Groups of given buffers that share memory, where one of the group is written."""
         groups: list[tuple[int, list[int]]] = []
-        for (start, end), buffer in sorted(zip(spans, self.given, strict=True)):
-            if end == start:
+        spans = zip(pointers, self._sizes, self.given, strict=True)
+        for start, nbytes, buffer in sorted(spans):
+            if nbytes == 0:
                 continue
+            end = start + nbytes
             if groups and start < groups[-1][0]:
                 groups[-1] = (max(groups[-1][0], end), [*groups[-1][1], buffer])
             else:
@@ -80,7 +102,7 @@ class Binding:
         return tuple(
             tuple(sorted(members))
             for _, members in groups
-            if len(members) > 1 and self._mutated.intersection(members)
+            if len(members) > 1 and self.mutated.intersection(members)
         )
 
 
@@ -91,86 +113,87 @@ class Call:
     ----------
     binding : Binding
         What it belongs to.
-    stream : object
-        The stream it launches on.
+    pointers : list of int
+        First byte of each external buffer.
+    owners : list
+        What keeps each external buffer alive: Arrays, host arrays, Memory.
+    overlaps : tuple
+        Which given buffers share memory.
     """
 
-    def __init__(self, binding: Binding, stream: Any) -> None:
+    __slots__ = ("_binding", "_owners", "_staged", "overlaps", "pointers")
+
+    def __init__(
+        self, binding: Binding, pointers: list[int], owners: list[Any], overlaps: Overlaps
+    ) -> None:
         self._binding = binding
-        self.overlaps: Overlaps = ()
-        self.pointers: list[int] = []
-        self._owners: dict[int, tuple[Any, int]] = {}
-        self._hosts: list[tuple[int, int, np.ndarray[Any, Any], int, int]] = []
-        self._staged: list[tuple[Memory, np.ndarray[Any, Any], bool]] = []
-        self._stream = stream
+        self.pointers = pointers
+        self._owners = owners
+        self.overlaps = overlaps
+        self._staged: list[tuple[Memory, np.ndarray[Any, Any]]] = []
 
-    def add(self, buffer: int, value: Any) -> tuple[int, int]:
-        """Note the array of a given buffer; its first and one past its last byte."""
-        if isinstance(value, Array):
-            low, high = value._layout.extent
-            start = value._address + low
-            self._owners[buffer] = (value, start)
-            self.pointers.append(start)
-            return start, start + high - low
-        host = np.asarray(value)  # a record becomes a 0-d array
-        low, high = _extent(host)
-        start = host.ctypes.data + low
-        if self._binding.device.backend != "cpu":
-            self._hosts.append((len(self.pointers), buffer, host, start, start + high - low))
-        self._owners[buffer] = (host, start)
-        self.pointers.append(start)
-        return start, start + high - low
-
-    def upload(self, stream: Any) -> None:
-        """Copy host arrays to the device, overlapping ones once, and allocate the results."""
+    def upload(self, sizes: list[int], stream: Any) -> None:
+        """Copy the host arrays to the device, overlapping ones once, as the bytes they span."""
         binding = self._binding
-        pending = sorted(self._hosts, key=lambda item: item[3])
+        pending = sorted(
+            (self.pointers[place], self.pointers[place] + sizes[place], place)
+            for place, owner in enumerate(self._owners)
+            if type(owner) is not Array
+        )
         while pending:
-            together = [pending.pop(0)]
-            end = together[0][4]
-            while pending and pending[0][3] < end:
-                together.append(pending.pop(0))
-                end = max(end, together[-1][4])
-            start = together[0][3]
-            raw = _bytes_at(start, end - start, [item[2] for item in together])
+            start, end, place = pending.pop(0)
+            together = [(start, place)]
+            while pending and pending[0][0] < end:
+                first, last, place = pending.pop(0)
+                together.append((first, place))
+                end = max(end, last)
+            raw = _bytes_at(start, end - start, [self._owners[place] for _, place in together])
             memory = binding.backend.allocate(binding.device, end - start, stream)
-            layout = contiguous((end - start,), _BYTE)
-            binding.backend.upload(raw, memory.address, layout, stream)
-            written = any(item[1] in binding._mutated for item in together)
-            self._staged.append((memory, raw, written))
-            for index, buffer, _, first, _ in together:
-                address = memory.address + first - start
-                self.pointers[index] = address
-                # A view of a host argument that is returned: device memory of this call.
-                self._owners[buffer] = (memory, address)
-        for buffer in binding.results:
-            memory = binding.backend.allocate(
-                binding.device, binding.graph.buffers[buffer].nbytes, stream
-            )
-            self._owners[buffer] = (memory, memory.address)
-            self.pointers.append(memory.address)
+            binding.backend.upload(raw, memory.address, contiguous(raw.shape, _BYTE), stream)
+            if any(binding.given[place] in binding.mutated for _, place in together):
+                self._staged.append((memory, raw))
+            for first, place in together:
+                self.pointers[place] = memory.address + first - start
+                # A view of a host argument that is returned is device memory of this call.
+                self._owners[place] = memory
 
     def finish(self, stream: Any) -> None:
         """Write back the host arrays that a kernel wrote; this waits for the replay."""
-        for memory, raw, written in self._staged:
-            if written:
-                layout = contiguous(raw.shape, _BYTE)
-                raw[...] = self._binding.backend.download(memory.address, layout, stream)
+        for memory, raw in self._staged:
+            layout = contiguous(raw.shape, _BYTE)
+            raw[...] = self._binding.backend.download(memory.address, layout, stream)
 
-    def array(self, view: View) -> Array:
+    def array(self, buffer: int, offset: int, aval: ArrayAval) -> Array:
         """A result: an Array over the memory of a view."""
-        owner, start = self._owners[view.buffer]
-        device = self._binding.device
-        if isinstance(owner, Array):
-            return Array(owner._memory, start + view.offset, view.layout, device, owner._readonly)
-        if isinstance(owner, np.ndarray):
-            nbytes = self._binding.graph.buffers[view.buffer].nbytes
-            owner = self._binding.backend.adopt(device, start, nbytes, owner)
-        return Array(owner, start + view.offset, view.layout, device)
+        place = self._binding.places[buffer]
+        owner, address = self._owners[place], self.pointers[place] + offset
+        if type(owner) is Array:
+            if owner._readonly:
+                aval = array_aval(aval.layout, aval.device, readonly=True)
+            owner = owner._memory
+        elif isinstance(owner, np.ndarray | np.void):
+            binding = self._binding
+            owner = binding.backend.adopt(binding.device, self.pointers[place], 0, owner)
+        return Array(owner, address, aval)
 
 
-def _extent(host: np.ndarray[Any, Any]) -> tuple[int, int]:
-    return Layout(host.shape, host.strides, host.dtype).extent
+def _layout(
+    graph: Graph,
+    buffer: int,
+    inputs: dict[int, int],
+    closures: list[Any],
+    given: tuple[int, ...],
+) -> Layout:
+    """The layout of an input or a closure."""
+    if buffer in inputs:
+        view = graph.inputs[inputs[buffer]]
+        assert isinstance(view, View)
+        return view.layout
+    value = closures[given.index(buffer) - sum(b in inputs for b in given)]
+    if isinstance(value, np.ndarray):
+        return Layout(value.shape, value.strides, value.dtype)
+    assert isinstance(value, Array)
+    return value._layout
 
 
 class _Bytes:

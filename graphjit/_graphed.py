@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
+import numpy as np
+
+from graphjit._array import Array
 from graphjit._graph import Graph
 from graphjit._guards import changed
-from graphjit._signature import Key, Signature
+from graphjit._signature import Arguments, Key, Signature
 from graphjit._stages import Compiled, Lowered, Traced, trace
 from graphjit._trace import current
 
@@ -48,8 +51,11 @@ class Graphed:
         self._function = function
         self._options = (tuple(static_argnums), tuple(static_argnames), cache_size)
         self._signature = Signature(function, static_argnums, static_argnames, _method)
-        self._cache: OrderedDict[Key, Compiled] = OrderedDict()
-        self._cache_size = cache_size
+        self._cache: dict[Key, Compiled] = {}
+        # The same compiled functions, found by avals and classes alone.
+        self._plain: dict[tuple[Any, ...], Compiled] = {}
+        self._cache_size = max(1, cache_size)
+        self._clock = itertools.count()
         self._lock = threading.RLock()
         self._method: Graphed | None = None
 
@@ -57,11 +63,31 @@ class Graphed:
         if current() is not None:
             # Inside another trace a graphed function is part of that graph.
             return self._function(*args, **kwargs)
+        if not kwargs:
+            # Arrays and numbers by position: no signature to bind, no tree to flatten.
+            plain = tuple([a._aval if type(a) is Array else type(a) for a in args])
+            compiled = self._plain.get(plain)
+            if compiled is not None and changed(compiled.traced.guards) is None:
+                compiled.used = next(self._clock)
+                return compiled.run(args, args)
         arguments = self._signature.arguments(self._signature.bind(args, kwargs))
         compiled = self._cache.get(arguments.key)
         if compiled is None or changed(compiled.traced.guards) is not None:
             compiled = self._compile(arguments)
-        return compiled.run(arguments)
+        if not kwargs and self._is_plain(args, arguments):
+            self._plain[plain] = compiled
+        compiled.used = next(self._clock)
+        return compiled.run(arguments.leaves, arguments.given)
+
+    def _is_plain(self, args: tuple[Any, ...], arguments: Arguments) -> bool:
+        """Whether the classes and avals of the arguments alone make their key."""
+        return (
+            len(args) == len(arguments.leaves) == len(self._signature.names)
+            and not arguments.key.statics
+            and any(type(a) is Array for a in args)
+            and all(a is b for a, b in zip(args, arguments.leaves, strict=True))
+            and not any(isinstance(a, np.ndarray | np.void) for a in args)
+        )
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for these arguments, without running anything.
@@ -94,6 +120,7 @@ class Graphed:
         with self._lock:
             compiled = list(self._cache.values())
             self._cache.clear()
+            self._plain.clear()
         for item in compiled:
             item.close()
 
@@ -108,13 +135,13 @@ class Graphed:
     def __repr__(self) -> str:
         return f"<graphed {self._signature.name}>"
 
-    def _trace(self, arguments: Any) -> Traced:
+    def _trace(self, arguments: Arguments) -> Traced:
         statics = {static.name: static.value for static in arguments.key.statics}
         first = self._signature.names[0] if self._signature.names else ""
         instance = statics.get(first) if self._signature.method else None
         return trace(self._function, self._signature, arguments, instance)
 
-    def _compile(self, arguments: Any) -> Compiled:
+    def _compile(self, arguments: Arguments) -> Compiled:
         with self._lock:
             found = self._cache.get(arguments.key)
             if found is not None and changed(found.traced.guards) is None:
@@ -122,10 +149,11 @@ class Graphed:
             compiled = self._trace(arguments).lower().compile()
             # A replaced or evicted one may still be running on another thread: it is freed when
             # nothing refers to it.
+            self._plain.clear()
+            self._cache.pop(arguments.key, None)
+            while len(self._cache) >= self._cache_size:
+                del self._cache[min(self._cache, key=lambda key: self._cache[key].used)]
             self._cache[arguments.key] = compiled
-            self._cache.move_to_end(arguments.key)
-            while len(self._cache) > self._cache_size:
-                self._cache.popitem(last=False)
             return compiled
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import optree
 
 from graphjit._array import Array, adopt
+from graphjit._aval import Aval, ScalarAval, array_aval
 from graphjit._context import default_device
 from graphjit._errors import ArgumentError, DeviceError
 from graphjit._layout import Layout, layout_of
@@ -20,41 +21,6 @@ from graphjit._tracers import Tracer
 from graphjit.backends.base import Device
 
 NAMESPACE = "graphjit"
-
-
-@dataclass(frozen=True)
-class ArrayAval:
-    """What a graph needs to know of an array argument.
-
-    Parameters
-    ----------
-    layout : Layout
-        Shape, strides and dtype.
-    readonly : bool
-        Whether kernels may not write it.
-    record : bool
-        Whether it is a structured scalar.
-    """
-
-    layout: Layout
-    readonly: bool = False
-    record: bool = False
-
-    def __str__(self) -> str:
-        return str(self.layout)
-
-
-@dataclass(frozen=True)
-class ScalarAval:
-    """What a graph needs to know of a number argument: its class."""
-
-    type: type
-
-    def __str__(self) -> str:
-        return self.type.__name__
-
-
-Aval = ArrayAval | ScalarAval
 
 
 @dataclass(frozen=True)
@@ -194,7 +160,8 @@ class Signature:
             leaves, tree = optree.tree_flatten(dynamic, namespace=NAMESPACE)
         where = _Where(self.name, tree, names)
         arrays = [_leaf(leaf, where, index) for index, leaf in enumerate(leaves)]
-        key = Key(tree, tuple(map(_aval, arrays)), statics, _device(arrays, where), names)
+        device = _device(arrays, where)
+        key = Key(tree, tuple(_aval(leaf, device) for leaf in arrays), statics, device, names)
         return Arguments(tuple(arrays), key, tuple(leaves))
 
     def _is_static(self, index: int, value: Any) -> bool:
@@ -319,13 +286,13 @@ def _leaf(value: Any, where: _Where, index: int) -> Any:
     )
 
 
-def _aval(leaf: Any) -> Aval:
+def _aval(leaf: Any, device: Device) -> Aval:
     if isinstance(leaf, Array):
-        return ArrayAval(leaf._layout, leaf._readonly)
+        return leaf._aval
     if isinstance(leaf, np.ndarray):
-        return ArrayAval(layout_of(leaf), not leaf.flags.writeable)
+        return array_aval(layout_of(leaf), device, not leaf.flags.writeable)
     if isinstance(leaf, np.void):
-        return ArrayAval(Layout((), (), leaf.dtype), record=True)
+        return array_aval(Layout((), (), leaf.dtype), device, record=True)
     return ScalarAval(type(leaf))
 
 

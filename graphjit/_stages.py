@@ -12,12 +12,13 @@ import optree
 
 from graphjit import _scalars, backends
 from graphjit._array import Array, adopt
-from graphjit._binding import Binding, Overlaps
+from graphjit._aval import ArrayAval, array_aval
+from graphjit._binding import Binding, Call, Overlaps
 from graphjit._context import current_stream
 from graphjit._errors import ArgumentError, DeviceError
-from graphjit._graph import Access, Graph, ScalarRef
+from graphjit._graph import Graph, ScalarRef
 from graphjit._guards import Guard, guards_of
-from graphjit._signature import NAMESPACE, Arguments, ArrayAval, Key, Signature, register_dataclass
+from graphjit._signature import NAMESPACE, Arguments, Key, Signature, register_dataclass
 from graphjit._trace import Trace
 from graphjit._tracers import Tracer
 from graphjit.schedule.schedule import Schedule, schedule
@@ -129,6 +130,10 @@ class Lowered:
         return Compiled(self)
 
 
+# From the leaves as given, the call's memory and the scalars' values to a leaf of the result.
+_Result = Callable[[tuple[Any, ...], Call, Sequence[Any]], Any]
+
+
 class Compiled:
     """A function compiled for arguments of certain shapes and dtypes; call it to replay.
 
@@ -147,13 +152,16 @@ class Compiled:
         self._executables: dict[Overlaps, Any] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self._outputs = graph.outputs
+        self.used = 0  # when it was called last, by its cache's clock
+        self._scalars = graph.scalars
+        self._single = self.traced._out_tree.is_leaf() and len(self.traced._out_leaves) == 1
         self._scalar_inputs = tuple(
             index for index, value in enumerate(graph.inputs) if isinstance(value, ScalarRef)
         )
-        self._binding = Binding(
-            graph, lowered.schedule.externals, self.traced.closures, self._device
-        )
+        externals = lowered.schedule.externals
+        given = externals[: len(externals) - len(graph.results)]
+        self._binding = Binding(graph, given, self.traced.closures, self._device)
+        self._results = tuple(map(self._result, self.traced._out_leaves))
         self._executable(())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -165,21 +173,32 @@ class Compiled:
                 f"{signature.name} was compiled for other arguments: "
                 + "; ".join(differences(self.traced.key, arguments.key))
             )
-        return self.run(arguments)
+        return self.run(arguments.leaves, arguments.given)
 
-    def run(self, arguments: Arguments) -> Any:
-        """Replay on bound arguments, whose key is this object's."""
+    def run(self, leaves: tuple[Any, ...], given: tuple[Any, ...]) -> Any:
+        """Replay on argument leaves whose key is this object's.
+
+        Parameters
+        ----------
+        leaves : tuple
+            Arrays, host arrays and numbers.
+        given : tuple
+            The same, as the caller gave them.
+        """
         if self._closed:
             raise RuntimeError(f"{self.traced.graph.name}: this compiled function is closed")
-        leaves = arguments.leaves
         stream = current_stream()
-        graph = self.traced.graph
-        scalars = _scalars.evaluate(graph.scalars, [leaves[i] for i in self._scalar_inputs])
+        scalars: Sequence[Any] = ()
+        if self._scalars:
+            scalars = _scalars.evaluate(self._scalars, [leaves[i] for i in self._scalar_inputs])
         call = self._binding.bind(leaves, stream)
-        executable = self._executable(call.overlaps)
+        executable = self._executables.get(call.overlaps) or self._executable(call.overlaps)
         executable.run(call.pointers, scalars, stream)
         call.finish(stream)
-        return self._results(arguments.given, call, scalars)
+        results = [result(given, call, scalars) for result in self._results]
+        if self._single:
+            return results[0]
+        return optree.tree_unflatten(self.traced._out_tree, results)
 
     def close(self) -> None:
         """Free what the executables own; a second call does nothing."""
@@ -202,20 +221,18 @@ class Compiled:
                     self._executables[overlaps] = executable
         return executable
 
-    def _results(self, given: tuple[Any, ...], call: Any, scalars: Sequence[Any]) -> Any:
-        results = []
-        for leaf in self.traced._out_leaves:
-            if isinstance(leaf, _Fixed):
-                results.append(leaf.value)
-            elif isinstance(leaf, _Argument):
-                results.append(given[leaf.index])
-            else:
-                output = self._outputs[leaf.index]
-                if isinstance(output, Access):
-                    results.append(call.array(output.view))
-                else:
-                    results.append(scalars[output.index])
-        return optree.tree_unflatten(self.traced._out_tree, results)
+    def _result(self, leaf: _Dynamic | _Argument | _Fixed) -> _Result:
+        """What makes one leaf of the result."""
+        if isinstance(leaf, _Fixed):
+            return lambda given, call, scalars: leaf.value
+        if isinstance(leaf, _Argument):
+            return lambda given, call, scalars: given[leaf.index]
+        output = self.traced.graph.outputs[leaf.index]
+        if isinstance(output, ScalarRef):
+            return lambda given, call, scalars: scalars[output.index]
+        view = output.view
+        aval = array_aval(view.layout, self._device)
+        return lambda given, call, scalars: call.array(view.buffer, view.offset, aval)
 
 
 def trace(

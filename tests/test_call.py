@@ -610,14 +610,19 @@ def test_clearing_the_cache_and_calling_again(backend):
     assert (first.copy_to_host() == 2).all()
 
 
-def test_the_cache_is_bounded(backend):
-    @gj.graphed(cache_size=2)
+def test_the_cache_forgets_what_was_unused_for_longest(backend):
+    traced = []
+
+    @gj.graphed(cache_size=3)
     def f(x):
+        traced.append(x.size)
         return x[1:]
 
-    for n in range(2, 8):
+    for n in range(2, 10):
         f(gj.zeros(n))
-    assert len(f._cache) == 2
+        f(gj.zeros(2))
+    assert len(f._cache) == 3
+    assert traced == list(range(2, 10))
 
 
 def test_stages(backend):

@@ -13,6 +13,7 @@ from numba import cuda
 from numba.cuda.vectorizers import CUDAUFuncDispatcher
 
 import graphjit as gj
+from graphjit._aval import array_aval
 
 from .programs import add, grid, increment, scale
 
@@ -84,7 +85,7 @@ def test_a_dtype_that_numba_lacks():
 def test_mixed_devices():
     elsewhere = gj.Device("cuda", 0, "pretended")
     x = gj.zeros(3)
-    y = gj.Array(x._memory, x._address, x._layout, elsewhere)
+    y = gj.Array(x._memory, x._address, array_aval(x._layout, elsewhere))
 
     @gj.graphed
     def f(x, tree):

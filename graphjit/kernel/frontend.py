@@ -296,7 +296,8 @@ def _compile(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> KernelIR:
 
 def _linked(texts: list[str]) -> Any:
     """The modules of a kernel and of the device functions it calls, as one."""
-    module, *others = (llvm.parse_assembly(text) for text in texts)
+    # Numba lists a device function that is reached along two paths twice.
+    module, *others = (llvm.parse_assembly(text) for text in dict.fromkeys(texts))
     for other in others:
         module.link_in(other)
     return module

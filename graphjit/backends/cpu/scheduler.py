@@ -241,13 +241,15 @@ _SIGNATURES = {
     "gj.exchange.group": "void (ptr, i64, i32, i32, i32)",
     "gj.reduce": "void (ptr, ptr, i64, i32, i32)",
 }
+_engines: list[Any] = []
 
 
-def declarations() -> str:
-    """Declarations of the scheduler's functions for a kernel's module."""
+def declarations(text: str) -> str:
+    """Declarations of those of the scheduler's functions that LLVM text calls."""
     return "\n".join(
         f"declare {signature.replace(' (', f' @{name}(')} nounwind"
         for name, signature in _SIGNATURES.items()
+        if f"@{name}(" in text
     )
 
 
@@ -256,11 +258,10 @@ def provide(symbol: str) -> bool:
     """Make one of the scheduler's functions known to LLVM; say whether there is such a one."""
     if symbol not in _SIGNATURES:
         return False
-    llvm.add_symbol(symbol, _engine().get_function_address(symbol))
-    return True
-
-
-@functools.cache
-def _engine() -> Any:
+    # One function at a time: most kernels need only the first.
+    source = next(text for text in _SOURCE.split("\n\n") if f"@{symbol}(" in text)
     machine = target_machine()
-    return compile_module(parse(_SOURCE, machine), machine)
+    engine = compile_module(parse(source, machine), machine, unroll=False)
+    llvm.add_symbol(symbol, engine.get_function_address(symbol))
+    _engines.append(engine)
+    return True
