@@ -253,6 +253,7 @@ class Array:
         # address is all it wants.
         if self._device.backend != "cuda" and not frontend.lowering():
             raise AttributeError(f"an array on {self._device} has no __cuda_array_interface__")
+        self._memory.exported = True
         return {
             "version": 3,
             "shape": self.shape,
@@ -264,6 +265,7 @@ class Array:
         }
 
     def __dlpack__(self, **options: Any) -> Any:
+        self._memory.exported = True
         return backends.get(self._device.backend).export_dlpack(self, current_stream(), **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -67,6 +67,9 @@ class Binding:
         uploads = False
         for owner, low in zip(owners, self._lows, strict=True):
             if type(owner) is Array:
+                memory = owner._memory
+                if memory.stream != stream:
+                    memory.used_on(stream)
                 pointers.append(owner._address + low)
             else:
                 pointers.append(np.asarray(owner).ctypes.data + low)

@@ -122,8 +122,6 @@ def from_numba(type_: Any) -> np.dtype[Any]:
 def test_case(case: Any, pieces: int) -> None:
     if "grid_sync" in case.features:
         pytest.skip("a grid-wide barrier is refused")
-    if pieces > 1 and case.name == "fence_and_last_block":
-        pieces = 2
 
     def launch(kernel: Any, config: tuple[Any, ...], args: tuple[Any, ...]) -> tuple[Any, ...]:
         dynamic = config[3] if len(config) > 3 else 0

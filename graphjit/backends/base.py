@@ -47,6 +47,14 @@ class Memory(Protocol):
     def nbytes(self) -> int:
         """Size in bytes."""
 
+    # Stream it belongs to: where it can be used without a word.
+    stream: Any
+    # Set when another library is given the address: the memory is not reused then.
+    exported: bool
+
+    def used_on(self, stream: Any) -> None:
+        """Note that work on a stream uses the memory, which must be over before it is reused."""
+
 
 class Executable(Protocol):
     """A Schedule instantiated on a device."""

@@ -48,7 +48,7 @@ _blocks = _Blocks()
 
 
 class HostMemory:
-    """A piece of host memory; a NumPy view of it keeps it from being reused.
+    """A piece of host memory; a NumPy view of it keeps it alive, and so from being reused.
 
     Parameters
     ----------
@@ -56,16 +56,21 @@ class HostMemory:
         Size.
     """
 
-    __slots__ = ("__weakref__", "_block", "address", "nbytes")
+    __slots__ = ("__weakref__", "_block", "address", "exported", "nbytes")
+    stream = None
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
+        self.exported = False
         self._block = _blocks.take(_rounded(nbytes))
         self.address = -(-self._block.ctypes.data // _ALIGNMENT) * _ALIGNMENT
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
         return _bytes_interface(self.address, self.nbytes)
+
+    def used_on(self, stream: Any) -> None:
+        """Nothing to note: the CPU has no streams."""
 
     def __del__(self) -> None:
         block = getattr(self, "_block", None)
@@ -86,12 +91,17 @@ class AdoptedMemory:
         Kept alive.
     """
 
-    __slots__ = ("__weakref__", "address", "nbytes", "owner")
+    __slots__ = ("__weakref__", "address", "exported", "nbytes", "owner")
+    stream = None
 
     def __init__(self, address: int, nbytes: int, owner: object) -> None:
         self.address = address
         self.nbytes = nbytes
         self.owner = owner
+        self.exported = True
+
+    def used_on(self, stream: Any) -> None:
+        """Nothing to note: its owner frees it."""
 
     @property
     def __array_interface__(self) -> dict[str, Any]:

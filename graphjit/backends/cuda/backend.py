@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-import threading
 from typing import Any
 
 import numpy as np
 
-from graphjit._errors import DeviceMemoryError
 from graphjit._graph import View
 from graphjit._layout import Layout, contiguous
 from graphjit.backends.base import Device, Executable, Memory
@@ -17,43 +15,13 @@ from graphjit.kernel.packing import Address, pack_launch
 from graphjit.schedule.schedule import Schedule
 
 
-class DeviceMemory:
-    """A piece of device memory, freed in stream order when nothing refers to it.
-
-    Parameters
-    ----------
-    buffer : cuda.core.Buffer
-        What holds it.
-    nbytes : int
-        Size.
-    """
-
-    __slots__ = ("__weakref__", "_buffer", "address", "nbytes")
-
-    def __init__(self, buffer: Any, nbytes: int) -> None:
-        self._buffer = buffer
-        self.address = int(buffer.handle)
-        self.nbytes = nbytes
-
-
-class AdoptedMemory:
-    """Device memory that somebody else owns, kept alive through `owner`."""
-
-    __slots__ = ("__weakref__", "address", "nbytes", "owner")
-
-    def __init__(self, address: int, nbytes: int, owner: object) -> None:
-        self.address = address
-        self.nbytes = nbytes
-        self.owner = owner
-
-
 class CUDABackend:
     """Runs graphs on NVIDIA GPUs."""
 
     name = "cuda"
 
     def __init__(self) -> None:
-        self._streams = threading.local()
+        self._pools: dict[int, Any] = {}
 
     @functools.cache  # noqa: B019 - one backend a process
     def devices(self) -> tuple[Device, ...]:
@@ -66,19 +34,18 @@ class CUDABackend:
 
     def allocate(self, device: Device, nbytes: int, stream: Any = None) -> Memory:
         """Uninitialised memory, ready on the stream."""
-        from graphjit.backends.cuda.driver import activate
+        pool = self._pools.get(device.index)
+        if pool is None:
+            from graphjit.backends.cuda.memory import Pool
 
-        core = activate(device.index)
-        try:
-            buffer = core.memory_resource.allocate(max(nbytes, 1), stream=self._stream(stream))
-        except Exception as error:
-            if "OUT_OF_MEMORY" not in str(error):
-                raise
-            raise DeviceMemoryError(f"{device} has no {nbytes} bytes left") from error
-        return DeviceMemory(buffer, nbytes)
+            pool = self._pools.setdefault(device.index, Pool(device.index))
+        memory: Memory = pool.take(nbytes, stream)
+        return memory
 
     def adopt(self, device: Device, address: int, nbytes: int, owner: object) -> Memory:
         """Memory that somebody else owns."""
+        from graphjit.backends.cuda.memory import AdoptedMemory
+
         return AdoptedMemory(address, nbytes, owner)
 
     def upload(
@@ -155,29 +122,15 @@ class CUDABackend:
         """The DLPack capsule; the consumer's stream waits for `stream`."""
         from cuda.core.utils import StridedMemoryView
 
+        from graphjit.backends.cuda.memory import order
+
         consumer = options.pop("stream", None)
         if consumer != -1:
             # 1 is the legacy default stream, as None is; 2 the thread's own.
-            self._order(stream or 0, consumer or 1)
+            order(stream, None if consumer == 1 else consumer)
         # -1: the order is settled above.
         view = StridedMemoryView.from_cuda_array_interface(array, stream_ptr=-1)
         return view.__dlpack__(stream=-1, **options)
-
-    def _order(self, before: int, after: int) -> None:
-        """Let one stream wait for another."""
-        from cuda.bindings import driver
-
-        from graphjit.backends.cuda.driver import check
-
-        if before == after or (before == 0 and after == 1):
-            return
-        flags = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
-        event = check(driver.cuEventCreate(flags), "creating an event")
-        try:
-            check(driver.cuEventRecord(event, before), "ordering two streams")
-            check(driver.cuStreamWaitEvent(after, event, 0), "ordering two streams")
-        finally:
-            driver.cuEventDestroy(event)
 
     def check(self, schedule: Schedule) -> None:
         """Nothing: Numba's kernels are CUDA kernels."""
@@ -219,16 +172,6 @@ class CUDABackend:
         cuda_driver.launch(
             function, launch.grid, launch.block, 0, stream, image.address, launch.kernel.name
         )
-
-    def _stream(self, address: int | None) -> Any:
-        """The cuda.core stream of an address."""
-        from cuda.core import Stream
-
-        known = self._streams.__dict__.setdefault("known", {})
-        found = known.get(address)
-        if found is None:
-            found = known[address] = Stream.from_handle(address or 0)
-        return found
 
 
 def _name(name: Any) -> str:

@@ -19,6 +19,7 @@ from graphjit._graph import Access, Copy, Fill, Node, View
 from graphjit._layout import contiguous, overlap
 from graphjit.backends.cuda.driver import activate, check
 from graphjit.backends.cuda.image import BoundImage
+from graphjit.backends.cuda.memory import order
 from graphjit.backends.cuda.memory_kernels import copy_launch, fill_launch
 from graphjit.kernel import frontend
 from graphjit.kernel.packing import Address, pack_launch
@@ -56,7 +57,6 @@ class CUDAExecutable:
         self._bound: tuple[int, ...] = (-1,) * schedule.slots
         self._stream: Any = None
         self._launched = False
-        self._event: Any = None
         self._exec: Any = None
         self._graph = check(driver.cuGraphCreate(0), "creating a graph")
         try:
@@ -80,7 +80,7 @@ class CUDAExecutable:
             if words != self._bound:
                 self._repoint(words)
             if stream != self._stream and self._launched:
-                self._order_after(self._stream, stream)
+                order(self._stream, stream)  # replays share the arena
             self._stream = stream
             self._launched = True
             check(driver.cuGraphLaunch(self._exec, stream or 0), "launching a graph")
@@ -90,13 +90,10 @@ class CUDAExecutable:
         with self._lock:
             executable, self._exec = self._exec, None
             graph, self._graph = self._graph, None
-            event, self._event = self._event, None
         if executable is not None:
             driver.cuGraphExecDestroy(executable)
         if graph is not None:
             driver.cuGraphDestroy(graph)
-        if event is not None:
-            driver.cuEventDestroy(event)
 
     def __del__(self) -> None:
         if driver is not None and getattr(self, "_lock", None) is not None:
@@ -202,18 +199,6 @@ class CUDAExecutable:
                 "repointing a graph",
             )
         self._bound = words
-
-    def _order_after(self, old: Any, new: Any) -> None:
-        """Let the new stream wait for the old one: replays share the arena."""
-        if self._event is None:
-            flags = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
-            self._event = check(driver.cuEventCreate(flags), "creating an event")
-        (error,) = driver.cuEventRecord(self._event, old or 0)
-        if error != driver.CUresult.CUDA_SUCCESS:
-            # The old stream is gone; its work may not be.
-            check(driver.cuCtxSynchronize(), "waiting for a stream that was destroyed")
-            return
-        check(driver.cuStreamWaitEvent(new or 0, self._event, 0), "ordering two streams")
 
 
 def _make_cooperative(handle: Any) -> None:

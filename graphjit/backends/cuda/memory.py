@@ -1,0 +1,192 @@
+"""Device memory for Arrays, kept for reuse in stream order.
+
+cuda.core's pool takes some ten microseconds for what a call wants every time: a block of the size
+of its last result. So freed blocks are kept, by size and by the stream they belong to. On that
+stream the next user's work is queued behind the last one's, which makes reuse safe without waiting;
+other streams that used a block are waited for, on the device, when it is freed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from typing import Any
+
+from cuda.bindings import driver
+from cuda.core import Stream
+
+from graphjit._errors import DeviceMemoryError
+from graphjit.backends.cuda.driver import activate, check
+
+_GRANULE = 512
+# Beyond this share of the device's memory freed blocks go back to the driver.
+_KEPT_SHARE = 4
+
+
+class DeviceMemory:
+    """A piece of device memory that belongs to a stream.
+
+    Parameters
+    ----------
+    pool : Pool
+        Where it goes back to.
+    buffer : cuda.core.Buffer
+        What holds it.
+    nbytes : int
+        Size asked for.
+    stream : int or None
+        Stream it belongs to.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_buffer",
+        "_others",
+        "_pool",
+        "address",
+        "exported",
+        "nbytes",
+        "stream",
+    )
+
+    def __init__(self, pool: Pool, buffer: Any, address: int, nbytes: int, stream: Any) -> None:
+        self._pool = pool
+        self._buffer = buffer
+        self._others: set[Any] | None = None
+        self.address = address
+        self.nbytes = nbytes
+        self.stream = stream
+        # Other libraries may use it on streams that nobody tells us of.
+        self.exported = False
+
+    def used_on(self, stream: Any) -> None:
+        """Note that work on another stream uses the memory."""
+        if stream != self.stream:
+            if self._others is None:
+                self._others = set()
+            self._others.add(stream)
+
+    def __del__(self) -> None:
+        pool = getattr(self, "_pool", None)
+        if pool is not None and driver is not None:
+            pool.give(self)
+
+
+class AdoptedMemory:
+    """Device memory that somebody else owns, kept alive through `owner`."""
+
+    __slots__ = ("__weakref__", "address", "exported", "nbytes", "owner")
+    stream = None
+
+    def __init__(self, address: int, nbytes: int, owner: object) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self.owner = owner
+        self.exported = True
+
+    def used_on(self, stream: Any) -> None:
+        """Nothing to note: its owner frees it."""
+
+
+class Pool:
+    """Freed blocks of one device.
+
+    Parameters
+    ----------
+    index : int
+        The device's number.
+    """
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self._core = activate(index)
+        self._lock = threading.Lock()
+        self._free: defaultdict[tuple[int, Any], list[tuple[Any, int]]] = defaultdict(list)
+        self._kept = 0
+        self._limit = check(driver.cuMemGetInfo(), "asking for the memory size")[1] // _KEPT_SHARE
+        self._streams: dict[Any, Any] = {}
+
+    def take(self, nbytes: int, stream: Any) -> DeviceMemory:
+        """Uninitialised memory that work queued on the stream from now on may use."""
+        size = -(-max(nbytes, 1) // _GRANULE) * _GRANULE
+        blocks = self._free.get((size, stream))
+        if blocks:
+            try:
+                buffer, address = blocks.pop()  # atomic; another thread may have been quicker
+            except IndexError:
+                pass
+            else:
+                self._kept -= size
+                return DeviceMemory(self, buffer, address, nbytes, stream)
+        activate(self._index)
+        try:
+            buffer = self._allocate(size, stream)
+        except Exception as error:
+            if "OUT_OF_MEMORY" not in str(error) or not self.trim():
+                raise self._translated(error, nbytes) from error
+            try:
+                buffer = self._allocate(size, stream)
+            except Exception as again:
+                raise self._translated(again, nbytes) from again
+        return DeviceMemory(self, buffer, int(buffer.handle), nbytes, stream)
+
+    def give(self, memory: DeviceMemory) -> None:
+        """Keep a freed block, or let the driver have it."""
+        size = -(-max(memory.nbytes, 1) // _GRANULE) * _GRANULE
+        buffer = memory._buffer
+        try:
+            activate(self._index)
+            if memory.exported:
+                # Whoever got it may still be at work on any stream.
+                driver.cuCtxSynchronize()
+                return
+            if memory._others:
+                for other in memory._others:
+                    self._wait(memory.stream, other)
+            if self._kept + size <= self._limit:
+                self._kept += size
+                self._free[size, memory.stream].append((buffer, memory.address))
+        except Exception:  # at interpreter exit the driver may be gone
+            return
+
+    def trim(self) -> int:
+        """Let the driver have all kept blocks; how many bytes that was."""
+        with self._lock:
+            free, self._free = self._free, defaultdict(list)
+            kept, self._kept = self._kept, 0
+        if kept:
+            free.clear()
+            driver.cuCtxSynchronize()
+        return kept
+
+    def _allocate(self, size: int, stream: Any) -> Any:
+        core = self._streams.get(stream)
+        if core is None:
+            core = self._streams[stream] = Stream.from_handle(stream or 0)
+        return self._core.memory_resource.allocate(size, stream=core)
+
+    def _translated(self, error: Exception, nbytes: int) -> Exception:
+        if "OUT_OF_MEMORY" in str(error):
+            return DeviceMemoryError(f"cuda:{self._index} has no {nbytes} bytes left")
+        return error
+
+    def _wait(self, stream: Any, other: Any) -> None:
+        order(other, stream)
+
+
+def order(before: Any, after: Any) -> None:
+    """Let work queued on one stream from now on wait for what another was given so far."""
+    if (before or 0) == (after or 0):
+        return
+    event = check(
+        driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING), "creating an event"
+    )
+    try:
+        (error,) = driver.cuEventRecord(event, before or 0)
+        if error != driver.CUresult.CUDA_SUCCESS:
+            # That stream is gone; its work may not be.
+            check(driver.cuCtxSynchronize(), "waiting for a stream that was destroyed")
+        else:
+            check(driver.cuStreamWaitEvent(after or 0, event, 0), "ordering two streams")
+    finally:
+        driver.cuEventDestroy(event)
