@@ -13,9 +13,19 @@ from graphjit._errors import DeviceError
 from graphjit.backends.base import Device
 
 
+class StreamAddress(int):
+    """The address of a stream, which keeps the stream object it came from alive.
+
+    The driver crashes on the address of a stream that was destroyed, and memory remembers the
+    streams that used it.
+    """
+
+    owner: Any = None
+
+
 class _ThreadState(threading.local):
     device: Device | None = None
-    stream: int | None = None
+    stream: StreamAddress | None = None
 
 
 _state = _ThreadState()
@@ -153,7 +163,7 @@ def stream(handle: Any) -> Iterator[None]:
         _state.stream = outer
 
 
-def current_stream() -> int | None:
+def current_stream() -> StreamAddress | None:
     """Address of the stream that calls launch on; None for the default stream."""
     return _state.stream
 
@@ -184,16 +194,25 @@ def _first_device(name: str) -> Device:
     return found[0]
 
 
-def _stream_address(handle: Any) -> int | None:
-    if handle is None or (isinstance(handle, int) and handle == 0):
+def _stream_address(handle: Any) -> StreamAddress | None:
+    if handle is None:
         return None
+    address = handle if isinstance(handle, int) else _address_of(handle)
+    if address == 0:
+        return None
+    result = StreamAddress(address)
+    result.owner = handle
+    return result
+
+
+def _address_of(handle: Any) -> int:
     for attribute in ("ptr", "cuda_stream", "handle"):  # CuPy, PyTorch, Numba and cuda.core
         value = getattr(handle, attribute, None)
         if value is not None:
-            return int(getattr(value, "value", None) or value) or None
-    if isinstance(handle, int):
-        return handle
+            return int(getattr(value, "value", None) or value)
     protocol = getattr(handle, "__cuda_stream__", None)
     if protocol is not None:
         return int((protocol() if callable(protocol) else protocol)[1])
+    if hasattr(handle, "synchronize"):
+        return 0  # Numba's default stream has no address
     raise TypeError(f"expected a stream or the address of one, got {type(handle).__name__}")

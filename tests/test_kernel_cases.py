@@ -31,7 +31,8 @@ def launch_eager(kernel: Any, config: tuple[Any, ...], args: tuple[Any, ...]) ->
 
     def wrapped(value: Any) -> Any:
         if isinstance(value, tuple):
-            return tuple(wrapped(item) for item in value)
+            items = [wrapped(item) for item in value]
+            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
         return gj.asarray(value) if isinstance(value, np.ndarray) else value
 
     with gj.use_backend("cpu"):

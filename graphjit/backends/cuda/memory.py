@@ -21,6 +21,7 @@ from graphjit.backends.cuda.driver import activate, check
 _GRANULE = 512
 # Beyond this share of the device's memory freed blocks go back to the driver.
 _KEPT_SHARE = 4
+_MAX_STREAMS = 16
 
 
 class DeviceMemory:
@@ -101,15 +102,16 @@ class Pool:
         self._index = index
         self._core = activate(index)
         self._lock = threading.Lock()
-        self._free: defaultdict[tuple[int, Any], list[tuple[Any, int]]] = defaultdict(list)
+        # By stream, the one used longest ago first, then by size.
+        self._free: dict[Any, defaultdict[int, list[tuple[Any, int]]]] = {}
         self._kept = 0
         self._limit = check(driver.cuMemGetInfo(), "asking for the memory size")[1] // _KEPT_SHARE
-        self._streams: dict[Any, Any] = {}
 
     def take(self, nbytes: int, stream: Any) -> DeviceMemory:
         """Uninitialised memory that work queued on the stream from now on may use."""
         size = -(-max(nbytes, 1) // _GRANULE) * _GRANULE
-        blocks = self._free.get((size, stream))
+        mine = self._free.get(stream)
+        blocks = mine.get(size) if mine else None
         if blocks:
             try:
                 buffer, address = blocks.pop()  # atomic; another thread may have been quicker
@@ -142,36 +144,41 @@ class Pool:
                 return
             if memory._others:
                 for other in memory._others:
-                    self._wait(memory.stream, other)
+                    order(other, memory.stream)
             if self._kept + size <= self._limit:
-                self._kept += size
-                self._free[size, memory.stream].append((buffer, memory.address))
+                self._keep(memory.stream, size, (buffer, memory.address))
         except Exception:  # at interpreter exit the driver may be gone
             return
 
     def trim(self) -> int:
         """Let the driver have all kept blocks; how many bytes that was."""
         with self._lock:
-            free, self._free = self._free, defaultdict(list)
+            free, self._free = self._free, {}
             kept, self._kept = self._kept, 0
         if kept:
             free.clear()
             driver.cuCtxSynchronize()
         return kept
 
+    def _keep(self, stream: Any, size: int, block: tuple[Any, int]) -> None:
+        mine = self._free.get(stream)
+        if mine is None:
+            with self._lock:
+                mine = self._free.setdefault(stream, defaultdict(list))
+                while len(self._free) > _MAX_STREAMS:
+                    # Streams come and go; their blocks must not stay for ever.
+                    oldest = self._free.pop(next(iter(self._free)))
+                    self._kept -= sum(size * len(blocks) for size, blocks in oldest.items())
+        self._kept += size
+        mine[size].append(block)
+
     def _allocate(self, size: int, stream: Any) -> Any:
-        core = self._streams.get(stream)
-        if core is None:
-            core = self._streams[stream] = Stream.from_handle(stream or 0)
-        return self._core.memory_resource.allocate(size, stream=core)
+        return self._core.memory_resource.allocate(size, stream=Stream.from_handle(stream or 0))
 
     def _translated(self, error: Exception, nbytes: int) -> Exception:
         if "OUT_OF_MEMORY" in str(error):
             return DeviceMemoryError(f"cuda:{self._index} has no {nbytes} bytes left")
         return error
-
-    def _wait(self, stream: Any, other: Any) -> None:
-        order(other, stream)
 
 
 def order(before: Any, after: Any) -> None:
@@ -182,11 +189,7 @@ def order(before: Any, after: Any) -> None:
         driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING), "creating an event"
     )
     try:
-        (error,) = driver.cuEventRecord(event, before or 0)
-        if error != driver.CUresult.CUDA_SUCCESS:
-            # That stream is gone; its work may not be.
-            check(driver.cuCtxSynchronize(), "waiting for a stream that was destroyed")
-        else:
-            check(driver.cuStreamWaitEvent(after or 0, event, 0), "ordering two streams")
+        check(driver.cuEventRecord(event, before or 0), "ordering two streams")
+        check(driver.cuStreamWaitEvent(after or 0, event, 0), "ordering two streams")
     finally:
         driver.cuEventDestroy(event)
