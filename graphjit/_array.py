@@ -266,7 +266,7 @@ class Array:
 
     def __dlpack__(self, **options: Any) -> Any:
         self._memory.exported = True
-        return backends.get(self._device.backend).export_dlpack(self, current_stream(), **options)
+        return backends.get(self._device.backend).export_dlpack(self, current_stream(), options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0) if self._device.backend == "cpu" else (2, self._device.index)

@@ -103,7 +103,7 @@ class Backend(Protocol):
     ) -> None:
         """Copy elements on the device; the regions may overlap, as in NumPy's assignment."""
 
-    def export_dlpack(self, array: Any, stream: Any, **options: Any) -> Any:
+    def export_dlpack(self, array: Any, stream: Any, options: dict[str, Any]) -> Any:
         """The DLPack capsule of an Array whose elements are ready on `stream`."""
 
     def check(self, schedule: Schedule) -> None:

@@ -54,7 +54,7 @@ class CPUBackend:
         """Copy elements, as NumPy's assignment."""
         _view(target, layout)[...] = _view(source, source_layout)
 
-    def export_dlpack(self, array: Any, stream: Any, **options: Any) -> Any:
+    def export_dlpack(self, array: Any, stream: Any, options: dict[str, Any]) -> Any:
         """The DLPack capsule of the array's NumPy view."""
         return np.asarray(array).__dlpack__(**options)
 

@@ -118,12 +118,13 @@ class CUDABackend:
             copy_launch(View(0, 0, source_layout), View(1, 0, layout)), (source, target), stream
         )
 
-    def export_dlpack(self, array: Any, stream: Any, **options: Any) -> Any:
+    def export_dlpack(self, array: Any, stream: Any, options: dict[str, Any]) -> Any:
         """The DLPack capsule; the consumer's stream waits for `stream`."""
         from cuda.core.utils import StridedMemoryView
 
         from graphjit.backends.cuda.memory import order
 
+        options = dict(options)
         consumer = options.pop("stream", None)
         if consumer != -1:
             # 1 is the legacy default stream, as None is; 2 the thread's own.
