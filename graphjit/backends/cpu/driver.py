@@ -12,7 +12,7 @@ from graphjit.backends.cpu.frame import (
     load_parameters,
 )
 from graphjit.backends.cpu.scheduled import scheduled_block
-from graphjit.backends.cpu.threads import CONTEXT, Cut
+from graphjit.backends.cpu.threads import CONTEXT, Cut, loop_metadata, metadata
 
 
 def _nest(
@@ -51,7 +51,8 @@ def _nest(
             f"latch.{axis}:\n"
             f"  %next.{axis} = add nuw nsw i32 %gj.tid.{axis}, 1\n"
             f"  %more.{axis} = icmp slt i32 %next.{axis}, %gj.ntid.{axis}\n"
-            f"  br i1 %more.{axis}, label %head.{axis}, label %{done}\n"
+            f"  br i1 %more.{axis}, label %head.{axis}, label %{done}"
+            f"{loop_metadata(0) if axis == inner else ''}\n"
         )
     return text + "end:\n  ret void\n}\n"
 
@@ -75,7 +76,6 @@ def _flat(
   %gy = zext i32 %gj.nctaid.y to i64
   %gxy = mul i64 %gx, %gy
   %nf = zext i32 %gj.ntid.{f} to i64
-  %gj.state = getelementptr i8, ptr %gj.scratch, i64 0
   %gj.local = getelementptr i8, ptr %gj.scratch, i64 0
   br label %rectangle
 rectangle:
@@ -118,7 +118,7 @@ f:
   %gj.next = call i32 @gj.thread.0({_flat_arguments(parameters, f, s)})
   %f.next = add nuw nsw i64 %gj.global, 1
   %f.more = icmp slt i64 %f.next, %f.last
-  br i1 %f.more, label %f, label %s.latch
+  br i1 %f.more, label %f, label %s.latch{loop_metadata(0)}
 s.latch:
   %s.next = add nuw nsw i32 %gj.tid.{s}, 1
   %s.more = icmp slt i32 %s.next, %gj.ntid.{s}
@@ -219,6 +219,7 @@ block:
 """
     return (
         block
+        + metadata(2 * len(cut.functions))
         + f"""
 define void @{symbol}(ptr %params, ptr %dims, i64 %begin, i64 %end,
     ptr noalias %scratch, i32 %dynamic) nounwind {{

@@ -90,13 +90,14 @@ def load_parameters(parameters: Sequence[tuple[str, str]], text: str) -> str:
     )
 
 
-def call_thread(number: int, parameters: Sequence[tuple[str, str]], local: int) -> str:
+def call_thread(
+    number: int, parameters: Sequence[tuple[str, str]], local: int, more: Sequence[str] = ()
+) -> str:
     """The call of a region's thread function for the thread `gj.lin`."""
-    arguments = ", ".join(f"{type_} %{name}" for type_, name in (*parameters, *CONTEXT))
-    arguments = arguments.replace("%gj.global", "poison")
+    given = [f"{type_} %{name}" for type_, name in (*parameters, *CONTEXT)]
+    arguments = ", ".join([*given, *more]).replace("%gj.global", "poison")
     return f"""  %gj.lin.64 = zext i32 %gj.lin to i64
   %gj.local.o = mul nuw nsw i64 %gj.lin.64, {local}
   %gj.local = getelementptr i8, ptr %gj.locals, i64 %gj.local.o
-  %gj.state = getelementptr i32, ptr %gj.states, i64 %gj.lin.64
   %gj.next = call i32 @gj.thread.{number}({arguments})
 """

@@ -24,6 +24,8 @@ def whole(function: Any, text: str, parameters: Sequence[tuple[str, str]], fast_
     """
     blocks = read_blocks(function, text)
     indices = _grid_indices(blocks, fast_axis)
+    # Local memory is one and the same for all turns of the loop over threads.
+    shared = not any(line.opcode == "alloca" for _, lines in blocks for line in lines)
     body = []
     for label, instructions in blocks:
         body.append(f"{label}:")
@@ -33,9 +35,9 @@ def whole(function: Any, text: str, parameters: Sequence[tuple[str, str]], fast_
             elif line.name in (indices or ()):
                 body.append(f"  %{line.name} = add i64 %gj.global, 0")
             else:
-                body.append(emit(line))
+                body.append(emit(line, shared))
     flat = indices is not None
-    return Cut((thread_function(0, parameters, body),), (), 0, 0, flat)
+    return Cut((thread_function(0, parameters, body, independent=shared),), (), 0, 0, flat=flat)
 
 
 def _grid_indices(blocks: Iterable[tuple[str, list[Instruction]]], axis: str) -> set[str] | None:

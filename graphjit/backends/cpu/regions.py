@@ -19,12 +19,15 @@ from graphjit.backends.cpu.slots import (
     Recipes,
     Slot,
     access,
+    alike,
     find_recipes,
     find_slots,
     is_lifetime,
 )
 from graphjit.backends.cpu.threads import (
+    ACCESS,
     CONTEXT,
+    Carried,
     Cut,
     Instruction,
     arguments,
@@ -33,6 +36,9 @@ from graphjit.backends.cpu.threads import (
     thread_function,
 )
 
+# A region that takes arguments is compiled twice: for threads that agree on them, and for others.
+_MAX_CARRIED = 3
+_MAX_TWICE = 150
 _LABEL = re.compile(r"label %([\w.$-]+)")
 
 
@@ -173,12 +179,11 @@ def cut(
     widest = max((slot.align for slot in slots.values() if not slot.private), default=1)
     local = -(-local // widest) * widest
     first = blocks[0][0]
-    layout = _Layout(parameters, slots, rows, places, live, recipes)
-    functions = [
-        layout.region(_reachable(segments, label), number)
-        for number, label in enumerate([first, *(f"gj.resume{k + 1}" for k in range(len(kinds)))])
-    ]
-    return Cut(tuple(functions), kinds, offset, local)
+    layout = _Layout(parameters, slots, rows, places, live, recipes, alike(blocks, slots))
+    labels = [first, *(f"gj.resume{k + 1}" for k in range(len(kinds)))]
+    regions = [layout.region(_reachable(segments, x), number) for number, x in enumerate(labels)]
+    functions, carried = zip(*regions, strict=True)
+    return Cut(functions, kinds, offset, local, carried)
 
 
 @dataclass(frozen=True)
@@ -189,6 +194,7 @@ class _Layout:
     places: dict[str, int]
     live: dict[str, set[str]]
     recipes: Recipes
+    alike: frozenset[str]
 
     def _row(self, name: str, unique: str) -> Iterator[str]:
         size = self.slots[name].size
@@ -196,8 +202,11 @@ class _Layout:
         yield f"  %{unique}.r = getelementptr i8, ptr %gj.frame, i64 %{unique}.o"
         yield f"  %{unique} = getelementptr [{size} x i8], ptr %{unique}.r, i64 %gj.lin64"
 
-    def region(self, segments: list[Segment], number: int) -> str:
-        """LLVM text of the thread function of a region, given its first segment first."""
+    def region(self, segments: list[Segment], number: int) -> tuple[str, tuple[Carried, ...]]:
+        """LLVM text of the thread function of a region, given its first segment first.
+
+        With it, the values that it takes as arguments.
+        """
         stored: set[str] = set()
         loaded: set[str] = set()
         for segment in segments:
@@ -211,17 +220,27 @@ class _Layout:
         reloaded = self.live[segments[0].label] & loaded if number else set()
         lines, computed = self.recipes.closure(sorted(reloaded & self.recipes.slots))
         used = stored | loaded | set(computed)
-        body = self._body(segments, number, used, stored, reloaded, computed)
-        text = thread_function(number, self.parameters, body)
-        return text + self._recompute(number, lines, computed) if lines else text
+        waited = sorted(reloaded - self.recipes.slots)
+        carried = [name for name in waited if name in self.alike]
+        if len(carried) > _MAX_CARRIED or sum(len(s.lines) for s in segments) > _MAX_TWICE:
+            carried = []
+        body = self._body(segments, number, used, waited, carried, stored, computed)
+        arguments = tuple(
+            Carried(self.slots[n].type, self.rows[n], self.slots[n].size) for n in carried
+        )
+        text = thread_function(number, self.parameters, body, arguments)
+        if lines:
+            text += self._recompute(number, lines, computed)
+        return text, arguments
 
     def _body(
         self,
         segments: list[Segment],
         number: int,
         used: set[str],
+        waited: list[str],
+        carried: list[str],
         stored: set[str],
-        reloaded: set[str],
         computed: list[str],
     ) -> Iterator[str]:
         yield "gj.entry:"
@@ -235,10 +254,12 @@ class _Layout:
         if computed:
             targets = ", ".join(f"ptr %{name}" for name in computed)
             yield f"  call void @gj.recompute.{number}({arguments(self.parameters)}, {targets})"
-        for index, name in enumerate(sorted(reloaded - self.recipes.slots)):
+        for index, name in enumerate(carried):
+            yield f"  store {self.slots[name].type} %gj.carried{index}, ptr %{name}"
+        for index, name in enumerate(name for name in waited if name not in carried):
             type_ = self.slots[name].type
             yield from self._row(name, f"gj.in{index}")
-            yield f"  %gj.in{index}.v = load {type_}, ptr %gj.in{index}"
+            yield f"  %gj.in{index}.v = load {type_}, ptr %gj.in{index}{ACCESS}"
             yield f"  store {type_} %gj.in{index}.v, ptr %{name}"
         yield f"  br label %{segments[0].label}"
         for segment in segments:
@@ -247,10 +268,9 @@ class _Layout:
                 if line.opcode == "alloca" or is_lifetime(line):
                     continue
                 if line.opcode == "ret":
-                    yield "  store i32 0, ptr %gj.state"
                     yield "  ret i32 0"
                 else:
-                    yield emit(line)
+                    yield emit(line, access(line, self.slots) is None)
             if segment.state:
                 yield from self._suspend(segment.state, stored)
 
@@ -262,8 +282,7 @@ class _Layout:
             unique = f"gj.out{state}.{index}"
             yield from self._row(name, unique)
             yield f"  %{unique}.v = load {type_}, ptr %{name}"
-            yield f"  store {type_} %{unique}.v, ptr %{unique}"
-        yield f"  store i32 {state}, ptr %gj.state"
+            yield f"  store {type_} %{unique}.v, ptr %{unique}{ACCESS}"
         yield f"  ret i32 {state}"
 
     def _recompute(self, number: int, lines: list[Instruction], stored: list[str]) -> str:

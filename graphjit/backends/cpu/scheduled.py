@@ -5,33 +5,93 @@ Threads that stand at one point run their region as a loop; those that don't, in
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from graphjit.backends.cpu.frame import Layout, call_thread, load_geometry, load_parameters
 from graphjit.backends.cpu.scheduler import declarations
-from graphjit.backends.cpu.threads import Cut
+from graphjit.backends.cpu.threads import ACCESS, Carried, Cut, loop_metadata
 
 
 def scheduled_block(parameters: Sequence[tuple[str, str]], cut: Cut, layout: Layout) -> str:
     """LLVM text of `gj.block` and of the regions that it runs."""
-    ranges = (_range(k, parameters, layout, text) for k, text in enumerate(cut.functions))
-    return "".join(ranges) + _block(cut.kinds, layout)
+    ranges = (
+        _range(k, parameters, layout, text, cut.carried[k]) for k, text in enumerate(cut.functions)
+    )
+    text = "".join(ranges) + _block(cut.kinds, layout)
+    return text + declarations(text)
 
 
-def _range(number: int, parameters: Sequence[tuple[str, str]], layout: Layout, thread: str) -> str:
+def _range(
+    number: int,
+    parameters: Sequence[tuple[str, str]],
+    layout: Layout,
+    thread: str,
+    carried: Sequence[Carried],
+) -> str:
     """Run one region for the threads [begin, end); return their state, or -1 if it differs."""
     # Kept apart, the regions take half the time to compile, and run as fast.
-    return (
+    text = (
         f"define internal i32 @gj.range.{number}(ptr %gj.params, ptr noalias %gj.geometry, "
         "ptr %gj.scratch, i32 %begin, i32 %end) noinline nounwind {\nentry:\n"
         + load_geometry()
         + load_parameters(parameters, thread)
         + layout.pointers()
-        + """  br label %row
-row:
-  %start = phi i32 [ %begin, %entry ], [ %stop, %row.end ]
-  %all.0 = phi i32 [ -1, %entry ], [ %all, %row.end ]
-  %any.0 = phi i32 [ 0, %entry ], [ %any, %row.end ]
+    )
+    if not carried:
+        text += "  br label %row\n"
+        return text + _loop("", number, parameters, layout, [], "") + _range_end("done")
+    # Threads that took one path agree on these values: then they are loaded once, and what is
+    # decided by them is decided once.
+    values, agree = [], []
+    for i, value in enumerate(carried):
+        bits = 8 * value.size
+        text += f"""  %row.{i}.o = mul nuw nsw i64 %gj.stride, {value.row}
+  %row.{i} = getelementptr i8, ptr %gj.frame, i64 %row.{i}.o
+  %agree.{i} = call i1 @gj.same.{bits}(ptr %row.{i}, i32 %begin, i32 %end)
+"""
+        values.append(f"{value.type} %fast.{i}")
+        agree.append(f"%agree.{i}")
+    together = agree[0]
+    for i, one in enumerate(agree[1:]):
+        text += f"  %together.{i} = and i1 {together}, {one}\n"
+        together = f"%together.{i}"
+    text += f"  br i1 {together}, label %fast, label %slow\nfast:\n"
+    text += "  %begin64 = zext i32 %begin to i64\n"
+    for i, value in enumerate(carried):
+        text += f"""  %fast.{i}.p = getelementptr [{value.size} x i8], ptr %row.{i}, i64 %begin64
+  %fast.{i} = load {value.type}, ptr %fast.{i}.p
+"""
+    text += "  br label %fast.row\n"
+    text += _loop("fast.", number, parameters, layout, values, "")
+    text += _range_end("fast.done", "fast.")
+    lanes = "".join(
+        f"""  %lane.{i}.p = getelementptr [{value.size} x i8], ptr %row.{i}, i64 %gj.lane
+  %lane.{i} = load {value.type}, ptr %lane.{i}.p{ACCESS}
+"""
+        for i, value in enumerate(carried)
+    )
+    values = [f"{value.type} %lane.{i}" for i, value in enumerate(carried)]
+    text = text.removesuffix("}\n") + "slow:\n  br label %slow.row\n"
+    text += _loop("slow.", number, parameters, layout, values, lanes)
+    return text + _range_end("slow.done", "slow.")
+
+
+def _loop(
+    tag: str,
+    number: int,
+    parameters: Sequence[tuple[str, str]],
+    layout: Layout,
+    values: Sequence[str],
+    loads: str,
+) -> str:
+    """The loop over the rows of threads from %begin to %end, and over each row."""
+    before = tag.removesuffix(".") or "entry"
+    text = (
+        f"""row:
+  %start = phi i32 [ %begin, %{before} ], [ %stop, %row.end ]
+  %all.0 = phi i32 [ -1, %{before} ], [ %all, %row.end ]
+  %any.0 = phi i32 [ 0, %{before} ], [ %any, %row.end ]
   %index = udiv i32 %start, %gj.ntid.x
   %first = mul i32 %index, %gj.ntid.x
   %x.first = sub i32 %start, %first
@@ -48,23 +108,39 @@ thread:
   %all.1 = phi i32 [ %all.0, %row ], [ %all, %thread ]
   %any.1 = phi i32 [ %any.0, %row ], [ %any, %thread ]
   %gj.lin = add nuw nsw i32 %first, %gj.tid.x
-"""
-        + call_thread(number, parameters, layout.local)
-        + """  %all = and i32 %all.1, %gj.next
+  %gj.lane = zext i32 %gj.lin to i64
+{loads}"""
+        + call_thread(number, parameters, layout.local, values)
+        + f"""  %gj.state = getelementptr i32, ptr %gj.states, i64 %gj.lane
+  store i32 %gj.next, ptr %gj.state{ACCESS}
+  %all = and i32 %all.1, %gj.next
   %any = or i32 %any.1, %gj.next
   %x.next = add nuw nsw i32 %gj.tid.x, 1
   %x.more = icmp slt i32 %x.next, %x.last
-  br i1 %x.more, label %thread, label %row.end
+  br i1 %x.more, label %thread, label %row.end{loop_metadata(2 * number + (tag == "slow."))}
 row.end:
   %more = icmp ult i32 %stop, %end
   br i1 %more, label %row, label %done
-done:
-  %same = icmp eq i32 %all, %any
-  %r = select i1 %same, i32 %all, i32 -1
-  ret i32 %r
-}
 """
     )
+    return _tagged(text, tag) if tag else text
+
+
+def _tagged(text: str, tag: str) -> str:
+    """The same code under other names, so that it can stand twice in one function."""
+    own = set(re.findall(r"^  (%[\w.]+) =", text, re.MULTILINE))
+    own |= {f"%{label}" for label in re.findall(r"^([\w.]+):$", text, re.MULTILINE)} | {"%done"}
+    text = re.sub(r"%[\w.]+", lambda m: f"%{tag}{m[0][1:]}" if m[0] in own else m[0], text)
+    return re.sub(r"^([\w.]+):$", rf"{tag}\1:", text, flags=re.MULTILINE)
+
+
+def _range_end(label: str, tag: str = "") -> str:
+    return f"""{label}:
+  %{tag}same = icmp eq i32 %{tag}all, %{tag}any
+  %{tag}r = select i1 %{tag}same, i32 %{tag}all, i32 -1
+  ret i32 %{tag}r
+}}
+"""
 
 
 def _dispatch(count: int) -> str:
@@ -103,7 +179,7 @@ uniform:
 masks:
   %mask.row = mul i64 %stride, 2
   %mask.p = getelementptr i32, ptr %exchange, i64 %mask.row
-  %mask.same = call i1 @gj.same(ptr %mask.p, i32 %first, i32 %end)
+  %mask.same = call i1 @gj.same.32(ptr %mask.p, i32 %first, i32 %end)
   br i1 %mask.same, label %together, label %apart
 together:
   call void @gj.exchange.group(ptr %exchange, i64 %stride, i32 %first, i32 %count, i32 %everyone)
@@ -229,4 +305,4 @@ return:
     text += _dispatch(len(kinds))
     if warps:
         text += _WARPS.replace("CONTEXT", _CALL).replace("LAST_BLOCK", str(last_block))
-    return text + declarations(text)
+    return text

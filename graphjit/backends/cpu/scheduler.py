@@ -36,29 +36,6 @@ done:
   ret i32 %r
 }
 
-; Whether lanes hold one word.
-define i1 @gj.same(ptr %words, i32 %begin, i32 %end) nounwind {
-entry:
-  %b64 = zext i32 %begin to i64
-  %b.p = getelementptr i32, ptr %words, i64 %b64
-  %one = load i32, ptr %b.p
-  br label %next
-next:
-  %i = phi i32 [ %begin, %entry ], [ %i.next, %next ]
-  %diff = phi i32 [ 0, %entry ], [ %diff.next, %next ]
-  %i64 = zext i32 %i to i64
-  %p = getelementptr i32, ptr %words, i64 %i64
-  %w = load i32, ptr %p
-  %x = xor i32 %w, %one
-  %diff.next = or i32 %diff, %x
-  %i.next = add nuw nsw i32 %i, 1
-  %more = icmp ult i32 %i.next, %end
-  br i1 %more, label %next, label %done
-done:
-  %r = icmp eq i32 %diff.next, 0
-  ret i1 %r
-}
-
 ; The lanes of the warp that may go on: those that wait with the same mask, once nobody of that
 ; mask is still on the way. Where the program doesn't say (no mask, or a mask that never fills), the
 ; lanes without a mask that stand at one place go first, then whoever is there.
@@ -234,9 +211,35 @@ end:
 }
 """
 
+_SAME = """
+; Whether lanes hold one word.
+define i1 @gj.same.BITS(ptr %words, i32 %begin, i32 %end) nounwind {
+entry:
+  %b64 = zext i32 %begin to i64
+  %b.p = getelementptr iBITS, ptr %words, i64 %b64
+  %one = load iBITS, ptr %b.p
+  br label %next
+next:
+  %i = phi i32 [ %begin, %entry ], [ %i.next, %next ]
+  %diff = phi iBITS [ 0, %entry ], [ %diff.next, %next ]
+  %i64 = zext i32 %i to i64
+  %p = getelementptr iBITS, ptr %words, i64 %i64
+  %w = load iBITS, ptr %p
+  %x = xor iBITS %w, %one
+  %diff.next = or iBITS %diff, %x
+  %i.next = add nuw nsw i32 %i, 1
+  %more = icmp ult i32 %i.next, %end
+  br i1 %more, label %next, label %done
+done:
+  %r = icmp eq iBITS %diff.next, 0
+  ret i1 %r
+}
+"""
+_SOURCE += "\n".join(_SAME.replace("BITS", bits) for bits in ("8", "16", "32", "64"))
+
 _SIGNATURES = {
     "gj.agree": "i32 (ptr, i32, i32)",
-    "gj.same": "i1 (ptr, i32, i32)",
+    **{f"gj.same.{bits}": "i1 (ptr, i32, i32)" for bits in (8, 16, 32, 64)},
     "gj.group": "i32 (ptr, ptr, i64, i32, i32, i32)",
     "gj.exchange.group": "void (ptr, i64, i32, i32, i32)",
     "gj.reduce": "void (ptr, ptr, i64, i32, i32)",

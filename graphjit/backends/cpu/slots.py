@@ -69,6 +69,40 @@ def access(line: Instruction, slots: dict[str, Slot]) -> tuple[str, str] | None:
     return None
 
 
+def alike(
+    blocks: Iterable[tuple[str, list[Instruction]]], slots: dict[str, Slot]
+) -> frozenset[str]:
+    """Private slots whose value, where all threads took one path, is the same for all of a block.
+
+    Whether they did is for the running program to find out.
+    """
+    lines = [line for _, block in blocks for line in block]
+    different = {name for name in MARKERS if name.startswith("gj.tid")} | {"gj.lin", "gj.global"}
+    changed = True
+    while changed:
+        changed = False
+        for line in lines:
+            found = access(line, slots)
+            if found is not None:
+                source, target = line.operands[:1], found[1]
+                if found[0] == "load":
+                    source, target = (found[1],), line.name
+            elif line.opcode in _SAFE or line.opcode in ("load", "alloca"):
+                source, target = line.operands, line.name
+            elif line.callee in MARKERS:
+                source, target = (line.callee,), line.name
+            else:
+                source, target = ("gj.lin",), line.name
+            if target and target not in different and different.intersection(source):
+                different.add(target)
+                changed = True
+    return frozenset(
+        name
+        for name, slot in slots.items()
+        if slot.private and slot.size in (1, 2, 4, 8) and name not in different
+    )
+
+
 @dataclass(frozen=True)
 class Recipes:
     """How to compute private slots again instead of keeping them.

@@ -29,6 +29,25 @@ class Instruction:
 
 
 @dataclass(frozen=True)
+class Carried:
+    """A value that a region takes from before its wait, and that threads most likely share.
+
+    Parameters
+    ----------
+    type : str
+        Its LLVM type.
+    row : int
+        Where its row of lanes starts, in bytes a lane.
+    size : int
+        Bytes of a lane.
+    """
+
+    type: str
+    row: int
+    size: int
+
+
+@dataclass(frozen=True)
 class Cut:
     """A kernel's thread functions and what they keep while threads wait.
 
@@ -42,6 +61,8 @@ class Cut:
         Bytes a thread has in the rows of slots.
     local : int
         Bytes of a thread's addressable local memory.
+    carried : tuple of tuple of Carried
+        For each function, the last of its arguments.
     flat : bool
         Whether the threads' place along the fast axis is used only as `gj.global`, the index in
         the whole grid: blocks side by side can then be one loop.
@@ -51,6 +72,7 @@ class Cut:
     kinds: tuple[str, ...]
     frame: int
     local: int
+    carried: tuple[tuple[Carried, ...], ...] = ((),)
     flat: bool = False
 
 
@@ -60,7 +82,6 @@ CONTEXT = (
     *((type_, name) for name, type_ in MARKERS.items()),
     ("ptr", "gj.frame"),
     ("ptr", "gj.local"),
-    ("ptr", "gj.state"),
 )
 
 
@@ -107,10 +128,45 @@ def read_blocks(function: Any, text: str) -> list[tuple[str, list[Instruction]]]
     return blocks
 
 
-def emit(line: Instruction) -> str:
-    """The instruction, with a marker's call turned into the parameter of its name."""
+# Memory accesses of this group are independent from thread to thread: what threads may do to each
+# other's memory between two barriers in no order at all, they may do side by side in a vector.
+_GROUP = 90_000
+ACCESS = f", !llvm.access.group !{_GROUP}"
+
+
+def loop_metadata(number: int) -> str:
+    """Attachment of the branch that closes a loop over threads."""
+    return f", !llvm.loop !{_GROUP + 2 + number}"
+
+
+def metadata(loops: int) -> str:
+    """Definitions of the metadata that a module with so many loops over threads names."""
+    group = f"!{_GROUP} = distinct !{{}}\n"
+    fact = f'!{_GROUP + 1} = !{{!"llvm.loop.parallel_accesses", !{_GROUP}}}\n'
+    return (
+        group
+        + fact
+        + "".join(
+            f"!{n} = distinct !{{!{n}, !{_GROUP + 1}}}\n"
+            for n in range(_GROUP + 2, _GROUP + 2 + loops)
+        )
+    )
+
+
+def emit(line: Instruction, shared: bool = False) -> str:
+    """The instruction, with a marker's call turned into the parameter of its name.
+
+    Parameters
+    ----------
+    line : Instruction
+        The instruction.
+    shared : bool
+        Whether a memory access is to memory that is not one thread's at a time.
+    """
     type_ = MARKERS.get(line.callee)
     if type_ is None:
+        if shared and line.opcode in ("load", "store"):
+            return line.text + ACCESS
         return line.text
     if type_ == "ptr":
         return f"  %{line.name} = getelementptr i8, ptr %{line.callee}, i64 0"
@@ -118,14 +174,7 @@ def emit(line: Instruction) -> str:
 
 
 # Parts of the scratch memory; no two overlap, and no argument of a kernel points there.
-_SCRATCH = frozenset({"gj.shared", "gj.exchange", "gj.frame", "gj.local", "gj.state"})
-
-
-def _declared(parameters: Sequence[tuple[str, str]]) -> str:
-    return ", ".join(
-        f"{type_} {'noalias ' if name in _SCRATCH else ''}%{name}"
-        for type_, name in (*parameters, *CONTEXT)
-    )
+_SCRATCH = frozenset({"gj.shared", "gj.exchange", "gj.frame", "gj.local"})
 
 
 def arguments(parameters: Sequence[tuple[str, str]]) -> str:
@@ -133,9 +182,36 @@ def arguments(parameters: Sequence[tuple[str, str]]) -> str:
     return ", ".join(f"{type_} %{name}" for type_, name in (*parameters, *CONTEXT))
 
 
-def thread_function(number: int, parameters: Sequence[tuple[str, str]], body: Iterable[str]) -> str:
-    """LLVM text of the thread function of a region."""
+def thread_function(
+    number: int,
+    parameters: Sequence[tuple[str, str]],
+    body: Iterable[str],
+    carried: Sequence[Carried] = (),
+    independent: bool = True,
+) -> str:
+    """LLVM text of the thread function of a region.
+
+    Parameters
+    ----------
+    number : int
+        The region's number.
+    parameters : sequence of (str, str)
+        LLVM type and name of each of the kernel's parameters.
+    body : iterable of str
+        Its lines.
+    carried : sequence of Carried
+        Its last arguments.
+    independent : bool
+        Whether all its memory accesses are of the group that is independent between threads.
+    """
+    # Once inlined, noalias leaves a mark in the loop that undoes the group's independence.
+    noalias = frozenset() if independent else _SCRATCH
+    declared = [
+        f"{type_} {'noalias ' if name in noalias else ''}%{name}"
+        for type_, name in (*parameters, *CONTEXT)
+    ]
+    declared += [f"{value.type} %gj.carried{i}" for i, value in enumerate(carried)]
     return (
-        f"define internal i32 @gj.thread.{number}({_declared(parameters)}) "
+        f"define internal i32 @gj.thread.{number}({', '.join(declared)}) "
         "alwaysinline nounwind {\n" + "\n".join(body) + "\n}\n"
     )
