@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -14,8 +14,21 @@ from graphjit._layout import Layout, contiguous
 from graphjit._location import Location, user_location
 from graphjit.kernel import frontend
 
-if TYPE_CHECKING:
-    from graphjit._trace import Trace
+
+class Recorder(Protocol):
+    """The trace that a tracer belongs to, as far as tracers know it."""
+
+    name: str
+    active: bool
+
+    def empty(self, layout: Layout) -> ArrayTracer:
+        """A temporary of that layout, uninitialised."""
+
+    def assign(self, target: ArrayTracer, value: Any) -> None:
+        """Record ``target[...] = value``."""
+
+    def scalar_op(self, op: str, operands: tuple[Any, ...]) -> ScalarTracer:
+        """Record an operation on host scalars."""
 
 
 class Tracer:
@@ -23,7 +36,7 @@ class Tracer:
 
     __slots__ = ("_made", "_name", "_trace")
 
-    def __init__(self, trace: Trace, name: str) -> None:
+    def __init__(self, trace: Recorder, name: str) -> None:
         self._trace = trace
         self._name = name
         self._made = user_location()
@@ -31,7 +44,7 @@ class Tracer:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         self._concrete(f"numpy.{ufunc.__name__}", "write a kernel for it, or return the value")
 
-    def _live(self) -> Trace:
+    def _live(self) -> Recorder:
         """The trace, if it is still running."""
         if not self._trace.active:
             raise LeakedTracerError(
@@ -91,7 +104,13 @@ class ArrayTracer(Tracer):
     __slots__ = ("_readonly", "_record", "_view")
 
     def __init__(
-        self, trace: Trace, view: View, name: str, *, readonly: bool = False, record: bool = False
+        self,
+        trace: Recorder,
+        view: View,
+        name: str,
+        *,
+        readonly: bool = False,
+        record: bool = False,
     ) -> None:
         super().__init__(trace, name)
         self._view = view
@@ -239,7 +258,7 @@ class ScalarTracer(Tracer):
 
     __slots__ = ("_ref", "_type")
 
-    def __init__(self, trace: Trace, ref: ScalarRef, type_: type, name: str) -> None:
+    def __init__(self, trace: Recorder, ref: ScalarRef, type_: type, name: str) -> None:
         super().__init__(trace, name)
         self._ref = ref
         self._type = type_

@@ -41,7 +41,7 @@ from numba.cuda.typing.typeof import typeof
 
 from graphjit._layout import Layout
 from graphjit.kernel.effects import analyse
-from graphjit.kernel.ir import Effects, KernelIR, Leaf
+from graphjit.kernel.ir import Effects, KernelIR, expand, leaves_of
 
 # A compute capability for IR where no device says otherwise: what is traced without a GPU.
 _DEFAULT_CC = (9, 0)
@@ -263,15 +263,15 @@ def _compile(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> KernelIR:
             f"({', '.join(str(t) for t in argtypes)}):\n{error}"
         ) from error
     externals = frozenset(f.name for f in module.functions if f.is_declaration)
-    leaves = tuple(_leaves(names, argtypes))
+    leaves = tuple(leaves_of(names, argtypes))
     captured = tuple(library.referenced_objects.values())
     text = str(module)
     effects, accesses = analyse(text, entry, leaves, externals, bool(captured))
     if dispatcher in _declared:
         reads, writes = _declared[dispatcher]
         effects = Effects(
-            _expand(reads, leaves),
-            _expand(writes, leaves),
+            expand(reads, leaves),
+            expand(writes, leaves),
             effects.captured,
             effects.prints,
             effects.traps,
@@ -373,38 +373,6 @@ def load(kernel: KernelIR) -> Any:
     """The kernel as a `cuda.core.Kernel` in the current context, through Numba's own compile."""
     compiled = kernel.dispatcher.compile(kernel.argtypes)
     return compiled._codelibrary.get_cufunc().kernel
-
-
-def _leaves(names: list[str], argtypes: tuple[Any, ...]) -> Iterator[Leaf]:
-    first = 0
-    for name, type_ in zip(names, argtypes, strict=True):
-        for path, leaf in _flatten(name, type_):
-            count = _parameter_count(leaf)
-            yield Leaf(path, leaf, first, count)
-            first += count
-
-
-def _flatten(path: str, type_: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(type_, types.BaseTuple):
-        for index, element in enumerate(type_):
-            yield from _flatten(f"{path}[{index}]", element)
-    else:
-        yield path, type_
-
-
-def _parameter_count(type_: Any) -> int:
-    if isinstance(type_, types.Array):
-        return 5 + 2 * int(type_.ndim)
-    return 2 if isinstance(type_, types.Complex) else 1
-
-
-def _expand(paths: frozenset[str], leaves: tuple[Leaf, ...]) -> frozenset[str]:
-    """Every memory leaf that a declared path names, a whole tuple included."""
-    return frozenset(
-        leaf.path
-        for leaf in leaves
-        if leaf.is_memory and (leaf.path in paths or leaf.path.split("[")[0] in paths)
-    )
 
 
 def _describe(item: Any) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from numba.cuda import types
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,10 @@ class Leaf:
     @property
     def data(self) -> int | None:
         """Index of the LLVM parameter that holds the data pointer, or None for a value."""
-        kind = type(self.type).__name__
-        if kind in ("Record", "CPointer"):
+        if isinstance(self.type, (types.Record, types.CPointer)):
             return self.first
         # meminfo, parent, nitems, itemsize, data, shape..., strides...
-        return self.first + 4 if hasattr(self.type, "ndim") else None
+        return self.first + 4 if isinstance(self.type, types.Array) else None
 
 
 @dataclass(frozen=True)
@@ -110,3 +112,36 @@ class KernelIR:
     fastmath: bool = False
     cooperative: bool = False
     dispatcher: Any = field(default=None, repr=False)
+
+
+def leaves_of(names: Iterable[str], argtypes: tuple[Any, ...]) -> Iterator[Leaf]:
+    """The flattened arguments of a kernel, from their names and types."""
+    first = 0
+    for name, type_ in zip(names, argtypes, strict=True):
+        for path, leaf in _flatten(name, type_):
+            count = _parameter_count(leaf)
+            yield Leaf(path, leaf, first, count)
+            first += count
+
+
+def _flatten(path: str, type_: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(type_, types.BaseTuple):
+        for index, element in enumerate(type_):
+            yield from _flatten(f"{path}[{index}]", element)
+    else:
+        yield path, type_
+
+
+def _parameter_count(type_: Any) -> int:
+    if isinstance(type_, types.Array):
+        return 5 + 2 * int(type_.ndim)
+    return 2 if isinstance(type_, types.Complex) else 1
+
+
+def expand(paths: frozenset[str], leaves: tuple[Leaf, ...]) -> frozenset[str]:
+    """Every memory leaf that a declared path names, a whole tuple included."""
+    return frozenset(
+        leaf.path
+        for leaf in leaves
+        if leaf.is_memory and (leaf.path in paths or leaf.path.split("[")[0] in paths)
+    )
