@@ -18,7 +18,7 @@ comma := ,
 
 help:
 	@echo 'make demo      run examples/heat.py, which writes out/heat.png'
-	@echo 'make test      the tests that need no GPU'
+	@echo 'make test      all tests that this machine can run'
 	@echo 'make gpu-test  the tests that need one'
 	@echo 'make lint      ruff and mypy'
 	@echo 'make bench     the benchmarks of the CPU, and of the GPU where there is one'
@@ -29,10 +29,10 @@ demo: $(VENV)/.has-examples
 	$(BIN)/python examples/heat.py
 
 test: $(VENV)/.has-test
-	$(BIN)/python -m pytest --ignore=tests/gpu
+	$(BIN)/python -m pytest
 
 gpu-test: $(VENV)/.has-test
-	$(BIN)/python -m pytest tests/gpu
+	$(BIN)/python -m pytest tests -m gpu
 
 lint: $(VENV)/.has-dev
 	$(BIN)/ruff check .
