@@ -251,3 +251,59 @@ def test_capture_by_others_is_not_disturbed():
     finally:
         stop.set()
         thread.join()
+
+
+def test_cupy_raw_kernels_and_cuda_ufuncs_are_refused_by_name():
+    cupy = pytest.importorskip("cupy")
+    from numba import vectorize
+
+    raw = cupy.RawKernel('extern "C" __global__ void nothing(float *x) {}', "nothing")
+
+    @vectorize(["float64(float64)"], target="cuda")
+    def double(x):
+        return 2 * x
+
+    for call in (lambda x: raw((1,), (1,), (x,)), lambda x: double(x), lambda x: cupy.sum(x)):
+
+        def f(x, call):
+            return call(x)
+
+        with pytest.raises(gj.GraphjitError, match=r"test_cuda\.py"):
+            gj.graphed(static_argnames="call")(f)(gj.ones(4), call)
+    assert (scaled(gj.ones(N), 2.0).copy_to_host() == 2).all()
+
+
+def test_kernels_with_signatures_convert_their_scalars():
+    @cuda.jit("void(float32[::1], float32)")
+    def put(out, value):
+        out[0] = value
+
+    f = gj.graphed(lambda out, value: put[1, 1](out, value))
+    out = gj.zeros(1, np.float32)
+    for value in (1.5, 2, np.int8(3), True):
+        f(out, value)
+        assert out.item() == float(value)
+    with pytest.raises(gj.KernelCompileError, match="no signature for"):
+        f(gj.zeros(1), 1.0)
+
+
+def test_memory_over_many_calls_and_functions():
+    from cuda.bindings import driver
+
+    x = gj.ones(1 << 16)
+
+    def used():
+        gj.synchronize()
+        free, total = driver.cuMemGetInfo()[1:]
+        return total - free
+
+    for _ in range(200):
+        scaled(x, 2.0)
+    before = used()
+    for n in range(5000):
+        scaled(x, float(n))
+    for n in range(100):
+        gj.graphed(lambda x: scaled(x, 1.0))(x)
+    for n in range(200):
+        scaled(gj.ones(n + 1), 1.0)
+    assert used() - before < 64 * 2**20
