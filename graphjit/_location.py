@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 # Frames of these packages' modules are never the user's.
-_LIBRARIES = ("graphjit", "numba", "numpy", "optree")
+_LIBRARIES = ("cupy", "graphjit", "numba", "numpy", "optree", "torch")
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,23 @@ class Location:
         return f"{os.path.basename(self.file)}:{self.line}"
 
 
+def location_of(error: BaseException) -> Location:
+    """Find the innermost line of the user's code that an exception passed through.
+
+    Returns
+    -------
+    Location
+    """
+    found = Location("<unknown>", 0, "<unknown>")
+    trace = error.__traceback__
+    while trace is not None:
+        if _is_users(trace.tb_frame):
+            code = trace.tb_frame.f_code
+            found = Location(code.co_filename, trace.tb_lineno, code.co_name)
+        trace = trace.tb_next
+    return found
+
+
 def user_location() -> Location:
     """Find the innermost frame that belongs neither to graphjit nor to the libraries it calls.
 
@@ -47,9 +64,12 @@ def user_location() -> Location:
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if module not in _LIBRARIES:
+        if _is_users(frame):
             code = frame.f_code
             return Location(code.co_filename, frame.f_lineno, code.co_name)
         frame = frame.f_back
     return Location("<unknown>", 0, "<unknown>")
+
+
+def _is_users(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _LIBRARIES

@@ -20,7 +20,7 @@ from graphjit._graph import Graph, ScalarRef
 from graphjit._guards import Guard, guards_of
 from graphjit._signature import NAMESPACE, Arguments, Key, Signature, register_dataclass
 from graphjit._trace import Trace
-from graphjit._tracers import Tracer
+from graphjit._tracers import Tracer, refused_by_others
 from graphjit.schedule.schedule import Schedule, schedule
 
 
@@ -271,7 +271,13 @@ def trace(
         values = tuple(
             statics[name] if name in statics else dynamic[name] for name in signature.names
         )
-        result = signature.call(function, values)
+        try:
+            result = signature.call(function, values)
+        except Exception as error:
+            refused = refused_by_others(error)
+            if refused is None:
+                raise
+            raise refused from error
         out_leaves, out_tree = optree.tree_flatten(result, namespace=NAMESPACE)
         if any([register_dataclass(leaf) for leaf in out_leaves]):
             out_leaves, out_tree = optree.tree_flatten(result, namespace=NAMESPACE)

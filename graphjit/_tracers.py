@@ -11,7 +11,7 @@ from graphjit._array import _shape
 from graphjit._errors import ConcretizationError, LeakedTracerError, TraceError
 from graphjit._graph import ScalarRef, View
 from graphjit._layout import Layout, contiguous
-from graphjit._location import Location, user_location
+from graphjit._location import Location, location_of, user_location
 from graphjit.kernel import frontend
 
 
@@ -229,13 +229,7 @@ class ArrayTracer(Tracer):
 
     def _foreign(self) -> NoReturn:
         self._live()
-        raise TraceError(
-            f"another library asked for the memory of {self!r} at {user_location()}:\n"
-            f"    {_source(user_location())}\n"
-            "only Numba kernels become part of a graph (CuPy raw kernels, ufuncs of "
-            "@vectorize(target=\"cuda\") and other libraries' calls don't); call it outside "
-            "@graphed, or write it as a @cuda.jit kernel"
-        )
+        raise foreign_error(f"asked for the memory of {self!r}", user_location())
 
     @property
     def __cuda_array_interface__(self) -> Any:
@@ -307,6 +301,37 @@ for _name in "lt le gt ge eq ne neg pos invert".split():
     setattr(ScalarTracer, f"__{_name}__", _record(_name, False))
 for _name in "abs floor ceil trunc".split():
     setattr(ScalarTracer, f"__{_name}__", _record(_name, False))
+
+
+def foreign_error(what: str, where: Location) -> TraceError:
+    """The error for a tracer that was handed to another library."""
+    return TraceError(
+        f"another library {what} at {where}:\n    {_source(where)}\n"
+        "only Numba kernels become part of a graph (CuPy raw kernels, ufuncs of "
+        "@vectorize(target=\"cuda\") and other libraries' calls don't); call it outside @graphed, "
+        "or write it as a @cuda.jit kernel"
+    )
+
+
+def refused_by_others(error: Exception) -> TraceError | None:
+    """What to raise for an exception with which another library refused a tracer.
+
+    Parameters
+    ----------
+    error : Exception
+        What came out of a traced function.
+
+    Returns
+    -------
+    TraceError or None
+        None if tracers have nothing to do with it.
+    """
+    if not isinstance(error, TypeError | ValueError | NotImplementedError) or not any(
+        name in str(error) for name in ("ArrayTracer", "ScalarTracer")
+    ):
+        return None
+    where = location_of(error)
+    return foreign_error(f"refused a traced value ({error})", where)
 
 
 def concretization_error(use: str, value: Any, remedy: str) -> ConcretizationError:

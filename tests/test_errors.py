@@ -219,7 +219,13 @@ def test_foreign_libraries_are_refused_by_name():
     raw = RawKernel()
     info = refused(gj.TraceError, "CuPy raw kernels", lambda x: raw((1,), (1,), (x,)), gj.zeros(3))
     assert "hasattr(arg" in str(info.value)
-    refused(gj.TraceError, "other library|another library", lambda x: x.__dlpack__(), gj.zeros(3))
+    refused(gj.TraceError, "another library", lambda x: x.__dlpack__(), gj.zeros(3))
+
+    def strict(value):
+        raise TypeError(f"Unsupported type {type(value)}")
+
+    info = refused(gj.TraceError, "another library refused", lambda x: strict(x), gj.zeros(3))
+    assert isinstance(info.value.__cause__, TypeError)
 
 
 def test_events_and_timing_are_refused():

@@ -302,7 +302,7 @@ def test_memory_over_many_calls_and_functions():
     before = used()
     for n in range(5000):
         scaled(x, float(n))
-    for n in range(100):
+    for _ in range(100):
         gj.graphed(lambda x: scaled(x, 1.0))(x)
     for n in range(200):
         scaled(gj.ones(n + 1), 1.0)
