@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
 from graphjit import backends
 from graphjit._aval import ArrayAval, array_aval
-from graphjit._context import current_stream, default_device
+from graphjit._context import current_stream, current_trace, default_device
 from graphjit._errors import DeviceError
 from graphjit._layout import Layout, contiguous, layout_of
 from graphjit.backends.base import Device, Memory
 from graphjit.kernel import frontend
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _recorded(method: _Method) -> _Method:
+    """Let a method of an array that a traced function closes over become part of the graph."""
+
+    @functools.wraps(method)
+    def wrapper(self: Array, *args: Any, **kwargs: Any) -> Any:
+        trace = current_trace()
+        if trace is None:
+            return method(self, *args, **kwargs)
+        return getattr(trace.lift(self), method.__name__)(*args, **kwargs)
+
+    return wrapper  # type: ignore[return-value]
 
 
 class Array:
@@ -104,24 +121,30 @@ class Array:
         """The transposed view."""
         return self.transpose()
 
+    @_recorded
     def transpose(self, *axes: int) -> Array:
         """The view with its axes permuted, or reversed where none are given."""
         return self._view(self._layout.transpose(axes or None), 0)
 
+    @_recorded
     def reshape(self, *shape: Any) -> Array:
         """The view of another shape; raises ValueError where only a copy could have it."""
         return self._view(self._layout.reshape(_shape(shape)), 0)
 
-    def ravel(self) -> Array:
+    @_recorded
+    def ravel(self, order: str = "C") -> Array:
         """The one-dimensional view; a copy where there is none, as in NumPy."""
-        if self._layout.order != "C":
-            return self.copy().reshape(-1)
-        return self.reshape(-1)
+        turned = self.transpose() if self._layout.ravels_columns(order) else self
+        if turned._layout.order != "C":
+            return turned.copy().reshape(-1)
+        return turned.reshape(-1)
 
+    @_recorded
     def __getitem__(self, key: Any) -> Array:
         layout, offset = self._layout.index(key)
         return self._view(layout, offset)
 
+    @_recorded
     def __setitem__(self, key: Any, value: Any) -> None:
         if self._readonly:
             raise ValueError("assignment destination is read-only")
@@ -137,7 +160,9 @@ class Array:
                     value._address, value._layout, target._address, target._layout, current_stream()
                 )
                 return
-        host = np.broadcast_to(np.asarray(value), target.shape).astype(target.dtype, copy=False)
+        host = np.empty(target.shape, target.dtype)
+        with np.errstate(over="ignore"):
+            host[...] = value
         backend.upload(host, target._address, target._layout, current_stream())
 
     def __len__(self) -> int:
@@ -145,6 +170,7 @@ class Array:
             raise TypeError("len() of a 0-d array")
         return self.shape[0]
 
+    @_recorded
     def copy(self) -> Array:
         """A copy in fresh row-major memory.
 
@@ -158,6 +184,7 @@ class Array:
         )
         return result
 
+    @_recorded
     def astype(self, dtype: Any) -> Array:
         """A copy with another element type, converted as NumPy converts.
 
@@ -174,6 +201,7 @@ class Array:
             return self.copy()
         return from_host(self.copy_to_host().astype(dtype), self._device)
 
+    @_recorded
     def copy_to_host(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         """The elements as a fresh NumPy array, once they are computed.
 
@@ -194,14 +222,17 @@ class Array:
         out[...] = host
         return out
 
+    @_recorded
     def copy_to_device(self, source: Any) -> None:
         """Overwrite the elements with those of a NumPy array or an Array of the same shape."""
         self[...] = source
 
+    @_recorded
     def item(self) -> Any:
         """The only element, as a Python scalar."""
         return self.copy_to_host().item()
 
+    @_recorded
     def block_until_ready(self) -> Array:
         """Wait until the elements are computed.
 
@@ -213,17 +244,21 @@ class Array:
         backends.get(self._device.backend).synchronize(self._device)
         return self
 
+    @_recorded
     def __float__(self) -> float:
         return float(self.item())
 
+    @_recorded
     def __int__(self) -> int:
         return int(self.item())
 
+    @_recorded
     def __bool__(self) -> bool:
         if self.size != 1:
             raise ValueError("the truth value of an array with more than one element is ambiguous")
         return bool(self.item())
 
+    @_recorded
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if self._device.backend == "cpu" and copy is not True:
             host = self._host_view()
@@ -253,6 +288,9 @@ class Array:
         # address is all it wants.
         if self._device.backend != "cuda" and not frontend.lowering():
             raise AttributeError(f"an array on {self._device} has no __cuda_array_interface__")
+        trace = current_trace()
+        if trace is not None and not frontend.lowering():
+            trace.lift(self)._foreign()
         self._memory.exported = True
         return {
             "version": 3,
@@ -264,6 +302,7 @@ class Array:
             "stream": None,
         }
 
+    @_recorded
     def __dlpack__(self, **options: Any) -> Any:
         self._memory.exported = True
         return backends.get(self._device.backend).export_dlpack(self, current_stream(), options)
@@ -275,13 +314,18 @@ class Array:
     def _numba_type_(self) -> Any:
         return frontend.array_type(self._layout, self._readonly)
 
+    @_recorded
     def __reduce__(self) -> Any:
         return from_host, (self.copy_to_host(),)
 
+    @_recorded
     def __deepcopy__(self, memo: dict[int, Any]) -> Array:
         return self.copy()
 
     def __repr__(self) -> str:
+        if current_trace() is not None:
+            # Numba prints what a kernel closes over; that must not read the device.
+            return f"<graphjit.Array {self._layout} on {self._device}>"
         values = repr(self.copy_to_host())
         return f"graphjit.{values[0].upper()}{values[1:-1]}, device='{self._device}')"
 

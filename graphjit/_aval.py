@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from dataclasses import dataclass
 
 from graphjit._layout import Layout
+from graphjit._locks import make_lock
 from graphjit.backends.base import Device
 
 
@@ -55,7 +55,7 @@ Aval = ArrayAval | ScalarAval
 _known: weakref.WeakValueDictionary[tuple[Layout, Device, bool, bool], ArrayAval] = (
     weakref.WeakValueDictionary()
 )
-_lock = threading.Lock()
+_lock = make_lock()
 
 
 def array_aval(

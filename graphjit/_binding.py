@@ -8,7 +8,7 @@ import numpy as np
 
 from graphjit import backends
 from graphjit._array import Array, adopt
-from graphjit._aval import ArrayAval, array_aval
+from graphjit._aval import ArrayAval, Aval
 from graphjit._graph import Graph, View
 from graphjit._layout import Layout, contiguous
 from graphjit.backends.base import Device, Memory
@@ -29,12 +29,19 @@ class Binding:
         Input and closure buffers, in the order of their pointers.
     closures : dict
         Arrays of the closure buffers.
+    avals : tuple of ArrayAval or ScalarAval
+        What the argument leaves are.
     device : Device
         Where the graph runs.
     """
 
     def __init__(
-        self, graph: Graph, given: tuple[int, ...], closures: dict[int, Any], device: Device
+        self,
+        graph: Graph,
+        given: tuple[int, ...],
+        closures: dict[int, Any],
+        avals: tuple[Aval, ...],
+        device: Device,
     ) -> None:
         self.device = device
         self.backend = backends.get(device.backend)
@@ -57,6 +64,17 @@ class Binding:
             _layout(graph, buffer, inputs, self._closures, given).extent[0] for buffer in given
         ]
         self._sizes = [graph.buffers[buffer].nbytes for buffer in given]
+        # Inputs and closures that may not be written: neither may what a call returns of them.
+        self.readonly = {
+            buffer
+            for buffer, leaf in inputs.items()
+            if isinstance(aval := avals[leaf], ArrayAval) and aval.readonly
+        }
+        self.readonly |= {
+            buffer
+            for buffer, value in closures.items()
+            if (value._readonly if isinstance(value, Array) else not _writeable(value))
+        }
         self._last: tuple[tuple[int, ...], Overlaps] = ((), ())
 
     def bind(self, leaves: tuple[Any, ...], stream: Any) -> Call:
@@ -171,8 +189,6 @@ class Call:
         place = self._binding.places[buffer]
         owner, address = self._owners[place], self.pointers[place] + offset
         if type(owner) is Array:
-            if owner._readonly:
-                aval = array_aval(aval.layout, aval.device, readonly=True)
             owner = owner._memory
         elif isinstance(owner, np.ndarray | np.void):
             binding = self._binding
@@ -197,6 +213,10 @@ def _layout(
         return Layout(value.shape, value.strides, value.dtype)
     assert isinstance(value, Array)
     return value._layout
+
+
+def _writeable(value: Any) -> bool:
+    return bool(value.flags.writeable) if isinstance(value, np.ndarray) else True
 
 
 class _Bytes:

@@ -26,6 +26,7 @@ class StreamAddress(int):
 class _ThreadState(threading.local):
     device: Device | None = None
     stream: StreamAddress | None = None
+    trace: Any = None
 
 
 _state = _ThreadState()
@@ -166,6 +167,17 @@ def stream(handle: Any) -> Iterator[None]:
 def current_stream() -> StreamAddress | None:
     """Address of the stream that calls launch on; None for the default stream."""
     return _state.stream
+
+
+def current_trace() -> Any:
+    """The trace that runs on this thread, if one does."""
+    return _state.trace
+
+
+def set_trace(trace: Any) -> Any:
+    """Make a trace this thread's; returns the one before."""
+    outer, _state.trace = _state.trace, trace
+    return outer
 
 
 def synchronize() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from graphjit import _array
-from graphjit._array import adopt, from_host
+from graphjit._array import Array, adopt, from_host
 from graphjit._layout import Layout, contiguous
 from graphjit._trace import current, to_device
 from graphjit._tracers import ArrayTracer, ScalarTracer, Tracer, concretization_error
@@ -190,6 +190,8 @@ def array(value: ArrayLike, dtype: Any = None, *, device: Device | None = None) 
     dtype('int64')
     """
     trace = current()
+    if trace is not None and isinstance(value, Array):
+        value = trace.lift(value)
     if isinstance(value, ArrayTracer):
         if dtype is not None and np.dtype(dtype) != value.dtype:
             raise TypeError(
@@ -230,9 +232,12 @@ def asarray(value: ArrayLike, dtype: Any = None, *, device: Device | None = None
     >>> host
     array([1., 0.])
     """
+    trace = current()
+    if trace is not None and isinstance(value, Array):
+        value = trace.lift(value)
     if isinstance(value, ArrayTracer):
         return value if dtype is None or np.dtype(dtype) == value.dtype else array(value, dtype)
-    if current() is None:
+    if trace is None:
         adopted = adopt(value, device)
         if (
             adopted is not None

@@ -23,6 +23,10 @@ class ArgumentError(GraphjitError, TypeError):
     """A graphed function was called with arguments it can't take."""
 
 
+class IntegerRangeError(ArgumentError, OverflowError):
+    """A Python integer is too large for a kernel's 64 bits."""
+
+
 class DTypeError(GraphjitError, TypeError):
     """An array has an element type that Numba kernels don't have."""
 

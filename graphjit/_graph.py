@@ -7,7 +7,7 @@ knows no backend and no address, and is immutable, hashable and printable.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -106,7 +106,9 @@ class Scalar:
     Parameters
     ----------
     op : str
-        ``"input"``, or the name of a function in `operator`, or ``"numpy.<ufunc>"``.
+        ``"input"``, or the operation's name.
+    function : callable or None
+        What computes it; None for an input.
     operands : tuple of ScalarRef or Constant
         What it is applied to.
     type : type
@@ -116,6 +118,7 @@ class Scalar:
     """
 
     op: str
+    function: Callable[..., Any] | None
     operands: tuple[ScalarRef | Constant, ...]
     type: type
     name: str = ""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
-import threading
+import types
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 import numpy as np
 
 from graphjit._array import Array
+from graphjit._errors import IntegerRangeError
 from graphjit._graph import Graph
 from graphjit._guards import changed
-from graphjit._signature import Arguments, Key, Signature
+from graphjit._locks import make_lock
+from graphjit._signature import Arguments, Key, Signature, is_pytree
 from graphjit._stages import Compiled, Lowered, Traced, trace
 from graphjit._trace import current
 
@@ -43,21 +46,32 @@ class Graphed:
         static_argnums: Sequence[int] = (),
         static_argnames: Sequence[str] = (),
         cache_size: int = _CACHE_SIZE,
-        _method: bool = False,
     ) -> None:
         if not callable(function):
             raise TypeError(f"graphed() takes a function, not a {type(function).__name__}")
+        for test in (
+            inspect.iscoroutinefunction,
+            inspect.isgeneratorfunction,
+            inspect.isasyncgenfunction,
+        ):
+            if test(function):
+                raise TypeError(
+                    "graphed() takes a function that launches its kernels when it is called; "
+                    f"{getattr(function, '__name__', function)} is a coroutine or a generator"
+                )
         functools.update_wrapper(self, function)
-        self._function = function
-        self._options = (tuple(static_argnums), tuple(static_argnames), cache_size)
-        self._signature = Signature(function, static_argnums, static_argnames, _method)
+        self._function: Any = function
+        self._signature = Signature(function, static_argnums, static_argnames)
         self._cache: dict[Key, Compiled] = {}
         # The same compiled functions, found by avals and classes alone.
         self._plain: dict[tuple[Any, ...], Compiled] = {}
         self._cache_size = max(1, cache_size)
         self._clock = itertools.count()
-        self._lock = threading.RLock()
-        self._method: Graphed | None = None
+        self._lock = make_lock()
+        self._owner: type | None = None
+        self._name = self._signature.name
+        # Graphed methods of instances without a __dict__ to keep them in.
+        self._slotted: dict[int, Graphed] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if current() is not None:
@@ -69,7 +83,13 @@ class Graphed:
             compiled = self._plain.get(plain)
             if compiled is not None and changed(compiled.traced.guards) is None:
                 compiled.used = next(self._clock)
-                return compiled.run(args, args)
+                try:
+                    return compiled.run(args, args)
+                except IntegerRangeError:
+                    pass  # an integer that Numba types as uint64: another signature
+        if self._owner is not None and args and isinstance(args[0], self._owner):
+            if not is_pytree(args[0]):
+                return self.__get__(args[0])(*args[1:], **kwargs)
         arguments = self._signature.arguments(self._signature.bind(args, kwargs))
         compiled = self._cache.get(arguments.key)
         if compiled is None or changed(compiled.traced.guards) is not None:
@@ -116,30 +136,48 @@ class Graphed:
         return self.trace(*args, **kwargs).lower()
 
     def cache_clear(self) -> None:
-        """Forget and free all compiled signatures."""
+        """Forget all compiled signatures; each is freed when no call uses it any more."""
         with self._lock:
-            compiled = list(self._cache.values())
             self._cache.clear()
             self._plain.clear()
-        for item in compiled:
-            item.close()
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner = owner
+        self._name = name
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """The method of an instance.
+
+        A pytree (a dataclass, say) is an argument like any other. Any other instance has a graphed
+        function of its own, which lives as long as the instance.
+        """
         if instance is None:
             return self
-        with self._lock:
-            if self._method is None:
-                self._method = Graphed(self._function, *self._options, _method=True)
-        return _BoundMethod(self._method, instance)
+        if is_pytree(instance):
+            return BoundMethod(self, instance)
+        attributes = getattr(instance, "__dict__", None)
+        kept: Any = attributes if isinstance(attributes, dict) else self._slotted
+        key: Any = id(instance) if kept is self._slotted else f"_graphed_{self._name}"
+        found = kept.get(key)
+        # A copied instance has its original's.
+        if not isinstance(found, Graphed) or found._function.__self__ is not instance:
+            names = self._signature.static - {self._signature.names[0]}
+            bound = types.MethodType(self._function, instance)
+            found = kept[key] = Graphed(bound, (), sorted(names), self._cache_size)
+            while len(self._slotted) > _CACHE_SIZE:
+                del self._slotted[next(iter(self._slotted))]
+        return found
+
+    def __reduce__(self) -> Any:
+        if isinstance(self._function, types.MethodType):
+            return type(None), ()  # what an instance keeps is made again where it is wanted
+        return getattr(self, "__qualname__", self._name)
 
     def __repr__(self) -> str:
         return f"<graphed {self._signature.name}>"
 
     def _trace(self, arguments: Arguments) -> Traced:
-        statics = {static.name: static.value for static in arguments.key.statics}
-        first = self._signature.names[0] if self._signature.names else ""
-        instance = statics.get(first) if self._signature.method else None
-        return trace(self._function, self._signature, arguments, instance)
+        return trace(self._function, self._signature, arguments)
 
     def _compile(self, arguments: Arguments) -> Compiled:
         with self._lock:
@@ -157,8 +195,8 @@ class Graphed:
             return compiled
 
 
-class _BoundMethod:
-    """A graphed method bound to its instance."""
+class BoundMethod:
+    """A graphed method bound to an instance that is a pytree."""
 
     def __init__(self, graphed: Graphed, instance: Any) -> None:
         self._graphed = graphed

@@ -1,32 +1,52 @@
 """What a trace took from outside its arguments, and whether it is still the same.
 
-The names a function can resolve are read off its bytecode: globals, closure cells, attributes of
-modules and of plain objects that it names, and the same for the Python functions it calls. Each is
-guarded by identity, so that rebinding one, or redefining a kernel, is a miss.
+The names a function can resolve are read off its bytecode: globals, closure cells, imports inside
+it, attributes of modules, classes and plain objects that it names, and the same for the Python
+functions it calls. Each is guarded by identity, so that rebinding one, or redefining a kernel, is a
+miss.
 """
 
 from __future__ import annotations
 
 import dis
+import functools
+import inspect
 import sys
+import sysconfig
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-_LIBRARIES = (
-    "numpy",
-    "numba",
-    "numba_cuda",
-    "graphjit",
-    "optree",
-    "cuda",
-    "math",
-    "cupy",
-    "torch",
-    "jax",
+import numpy as np
+
+_LIBRARIES = frozenset(
+    (
+        "cuda",
+        "cupy",
+        "graphjit",
+        "jax",
+        "llvmlite",
+        "numba",
+        "numba_cuda",
+        "numpy",
+        "optree",
+        "torch",
+    )
 )
 _MISSING = object()
+# Compared by value, so that `dt = 0.1` run again in a notebook cell is no change.
+_PLAIN = (int, float, complex, str, bytes, bool, type(None))
+# How methods are called that no name in the code calls.
+_IMPLICIT = frozenset(
+    name
+    for name in (
+        "call init post_init new enter exit getitem setitem contains iter next len add radd sub "
+        "rsub mul rmul truediv rtruediv floordiv mod pow neg pos abs eq ne lt le gt ge bool float "
+        "int index getattr"
+    ).split()
+    for name in (f"__{name}__",)
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +55,8 @@ class Guard:
 
     Parameters
     ----------
-    holder : dict or cell
-        Where the name lives.
+    holder : object
+        Where the name lives: a namespace, a cell, or an object that is asked for an attribute.
     name : str
         The name.
     value : object
@@ -52,43 +72,84 @@ class Guard:
 
     def current(self) -> Any:
         """What the name is bound to now."""
-        if type(self.holder) is types.CellType:
-            try:
-                return self.holder.cell_contents
-            except ValueError:
-                return _MISSING
         return self.holder.get(self.name, _MISSING)
+
+    def holds(self) -> bool:
+        """Whether that is what it was."""
+        now = self.current()
+        return now is self.value or (
+            type(now) is type(self.value)
+            and isinstance(now, _PLAIN)
+            and repr(now) == repr(self.value)
+        )
 
     def __str__(self) -> str:
         return f"{self.owner} {self.name!r} was rebound"
 
 
+class _CellGuard(Guard):
+    def current(self) -> Any:
+        try:
+            return self.holder.cell_contents
+        except ValueError:
+            return _MISSING
+
+
+class _AttributeGuard(Guard):
+    def current(self) -> Any:
+        return getattr(self.holder, self.name, _MISSING)
+
+
+class _ArrayGuard(Guard):
+    """A closed-over NumPy array, whose memory or layout can be changed in place."""
+
+    def current(self) -> Any:
+        return _state_of(self.holder)
+
+    def holds(self) -> bool:
+        return bool(self.current() == self.value)
+
+    def __str__(self) -> str:
+        return f"{self.name} was resized, reshaped, or made read-only or writeable"
+
+
+def _state_of(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:
+    return array.ctypes.data, array.shape, array.strides, array.dtype, array.flags.writeable
+
+
+def array_guard(array: np.ndarray[Any, Any], name: str) -> Guard:
+    """Guard the memory and layout of an array that a function closes over."""
+    return _ArrayGuard(array, name, _state_of(array), "array")
+
+
 def changed(guards: tuple[Guard, ...]) -> Guard | None:
-    """The first guard whose name is bound to something else now, if any."""
+    """The first guard that doesn't hold any more, if there is one."""
     for guard in guards:
-        if guard.current() is not guard.value:
+        if guard.current() is not guard.value and not guard.holds():
             return guard
     return None
 
 
-def guards_of(function: Any, instance: Any = None) -> tuple[Guard, ...]:
-    """Guards for every outside name that a Python function can resolve.
+def guards_of(function: Any, others: Iterable[Any] = ()) -> tuple[Guard, ...]:
+    """Guards for every outside name that a function can resolve.
 
     Parameters
     ----------
-    function : function
+    function : callable
         The function that is traced.
-    instance : object, optional
-        What its first parameter is bound to, if it is a method.
+    others : iterable
+        Other objects that it is given: its static arguments.
 
     Returns
     -------
     tuple of Guard
     """
     seen: _Seen = set()
-    found = list(_of_function(function, seen))
-    if instance is not None:
-        found += _of_object(instance, _attributes(function), seen)
+    found = list(_of_value(function, frozenset(), seen))
+    plain = inspect.unwrap(getattr(function, "__func__", function))
+    attributes = _attributes(plain) if isinstance(plain, types.FunctionType) else frozenset()
+    for other in others:
+        found += _of_value(other, attributes, seen)
     return tuple(found)
 
 
@@ -100,78 +161,114 @@ def _of_function(function: types.FunctionType, seen: _Seen) -> Iterator[Guard]:
     if id(function) in seen:
         return
     seen.add(id(function))
-    values = list(function.__defaults__ or ())
-    for name in _globals(function):
+    for name in ("__code__", "__defaults__", "__kwdefaults__"):
+        yield _AttributeGuard(function, name, getattr(function, name), function.__name__)
+    attributes = _attributes(function)
+    values = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    for name in sorted(_names(function, ("LOAD_GLOBAL", "LOAD_NAME"))):
         # A name that isn't there now is a builtin, which a later global would hide.
         value = function.__globals__.get(name, _MISSING)
         values.append(value)
         yield Guard(function.__globals__, name, value, "global")
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        value = Guard(cell, name, None, "").current()
+        guard = _CellGuard(cell, name, None, "")
+        value = guard.current()
         values.append(value)
-        yield Guard(cell, name, value, "closed-over name")
-    attributes = _attributes(function)
+        yield _CellGuard(cell, name, value, "closed-over name")
+    for name in sorted(_names(function, ("IMPORT_NAME",))):
+        if name in sys.modules:
+            values.append(sys.modules[name])
     for value in values:
         yield from _of_value(value, attributes, seen)
 
 
-def _of_value(value: Any, attributes: set[str], seen: _Seen) -> Iterator[Guard]:
+def _of_value(value: Any, attributes: frozenset[str], seen: _Seen) -> Iterator[Guard]:
     """What lies behind a name: a helper's own names, a module's or an object's attributes."""
     if isinstance(value, types.FunctionType):
         if not _is_library(value.__module__):
             yield from _of_function(value, seen)
-    elif isinstance(value, types.MethodType):
+    elif isinstance(value, classmethod | staticmethod | types.MethodType):
         yield from _of_value(value.__func__, attributes, seen)
-        if isinstance(value.__func__, types.FunctionType):
+        if isinstance(value, types.MethodType) and isinstance(value.__func__, types.FunctionType):
             yield from _of_object(value.__self__, _attributes(value.__func__), seen)
+    elif isinstance(value, property):
+        for accessor in (value.fget, value.fset):
+            yield from _of_value(accessor, attributes, seen)
+    elif isinstance(value, functools.partial):
+        for part in (value.func, *value.args, *value.keywords.values()):
+            yield from _of_value(part, attributes, seen)
     elif isinstance(value, types.ModuleType):
         if not _is_library(value.__name__):
             yield from _of_object(value, attributes, seen)
-    elif isinstance(getattr(value, "__wrapped__", None), types.FunctionType):
+    elif isinstance(inspect.getattr_static(value, "__wrapped__", None), types.FunctionType):
         # A graphed or decorated helper. A kernel froze its own names when it was compiled, as it
         # does in eager code.
         if _top(type(value).__module__) != "numba":
             yield from _of_value(value.__wrapped__, attributes, seen)
-    else:
+    elif not isinstance(value, _PLAIN):
         yield from _of_object(value, attributes, seen)
 
 
-def _of_object(value: Any, attributes: set[str], seen: _Seen) -> Iterator[Guard]:
-    """The attributes among these names that a plain object, its class or a module holds."""
-    if _top(type(value).__module__) in _LIBRARIES:
+def _of_object(value: Any, attributes: frozenset[str], seen: _Seen) -> Iterator[Guard]:
+    """The attributes among these names that a plain object, a class or a module holds."""
+    is_class = isinstance(value, type)
+    if _top((value if is_class else type(value)).__module__) in _LIBRARIES:
         return
-    owner = f"attribute of {getattr(value, '__name__', type(value).__name__)}"
-    holders = [
-        holder
-        for holder in (value, *type(value).__mro__)
-        if hasattr(holder, "__dict__") and getattr(holder, "__module__", "") != "builtins"
-    ]
-    for name in sorted(attributes):
+    owner = f"attribute of {value.__name__ if is_class else type(value).__name__}"
+    classes = value.__mro__ if is_class else type(value).__mro__
+    holders = [] if is_class else [value]
+    holders += [cls for cls in classes if cls.__module__ != "builtins"]
+    spaces = [_namespace(holder) for holder in holders]
+    wanted = attributes if isinstance(value, types.ModuleType) else attributes | _IMPLICIT
+    for name in sorted(wanted):
         if (id(value), name) in seen:
             continue
         seen.add((id(value), name))
-        for index, holder in enumerate(holders):
-            if name not in holder.__dict__:
+        for index, space in enumerate(spaces):
+            if name not in space:
                 continue
             # Those before it don't have the name now, and would hide it.
-            for earlier in holders[:index]:
-                yield Guard(earlier.__dict__, name, _MISSING, owner)
-            item = holder.__dict__[name]
-            yield Guard(holder.__dict__, name, item, owner)
+            for earlier in spaces[:index]:
+                yield Guard(earlier, name, _MISSING, owner)
+            item = space[name]
+            yield Guard(space, name, item, owner)
+            if isinstance(item, types.MemberDescriptorType) and not is_class:
+                item = getattr(value, name, _MISSING)
+                yield _AttributeGuard(value, name, item, owner)
             yield from _of_value(item, attributes, seen)
-            if isinstance(item, types.FunctionType) and holder is not value:
-                # A method: what it reads from the same object.
-                yield from _of_object(value, _attributes(item), seen)
+            method = getattr(item, "__func__", getattr(item, "fget", item))
+            if isinstance(method, types.FunctionType) and not isinstance(value, types.ModuleType):
+                # A method or property: what it reads from the same object, or its class.
+                yield from _of_object(value, _attributes(method), seen)
             break
+
+
+def _namespace(holder: Any) -> Any:
+    """The names of one object or class itself, without those of its bases."""
+    if isinstance(holder, type):
+        return holder.__dict__
+    try:
+        space = object.__getattribute__(holder, "__dict__")
+    except AttributeError:
+        return {}
+    return space if isinstance(space, dict) else {}
 
 
 def _top(module: str | None) -> str:
     return (module or "").partition(".")[0]
 
 
+@functools.cache
 def _is_library(module: str | None) -> bool:
     """Whether a module's names are nobody's to rebind."""
-    return _top(module) in _LIBRARIES or _top(module) in sys.stdlib_module_names
+    top = _top(module)
+    if top in _LIBRARIES:
+        return True
+    if top not in sys.stdlib_module_names:
+        return False
+    # A user's module can have the name of one of Python's.
+    file = getattr(sys.modules.get(top), "__file__", None)
+    return file is None or file.startswith(sysconfig.get_path("stdlib"))
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -181,12 +278,12 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _codes(constant)
 
 
-def _globals(function: types.FunctionType) -> list[str]:
-    return sorted(_names(function, ("LOAD_GLOBAL", "LOAD_NAME")))
-
-
-def _attributes(function: types.FunctionType) -> set[str]:
-    return _names(function, ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"))
+def _attributes(function: types.FunctionType) -> frozenset[str]:
+    """Names of attributes a function can ask for, `getattr` with a constant name included."""
+    names = _names(function, ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"))
+    for code in _codes(function.__code__):
+        names |= {c for c in code.co_consts if isinstance(c, str) and c.isidentifier()}
+    return frozenset(names)
 
 
 def _names(function: types.FunctionType, opcodes: tuple[str, ...]) -> set[str]:

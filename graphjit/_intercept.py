@@ -7,6 +7,7 @@ kernel given CPU Arrays runs on the CPU backend.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -107,7 +108,7 @@ def _cpu_device(args: tuple[Any, ...]) -> Any:
             if arg._device.backend == "cpu":
                 return arg._device
         elif isinstance(arg, Tracer):
-            arg._live()
+            raise arg._elsewhere()
         elif isinstance(arg, tuple):
             found = _cpu_device(arg)
             if found is not None:
@@ -123,7 +124,7 @@ class Configuration:
     def __init__(self, dispatcher: Any, griddim: Any, blockdim: Any, sharedmem: int) -> None:
         self.dispatcher = dispatcher
         self.griddim, self.blockdim = frontend.normalize_dimensions(griddim, blockdim)
-        self.sharedmem = sharedmem
+        self.sharedmem = operator.index(sharedmem)
 
     def __call__(self, *args: Any) -> None:
         self.dispatcher.call(args, self)

@@ -131,6 +131,12 @@ class Layout:
         except ValueError as error:
             raise ValueError(f"cannot reshape {self} to {shape} without a copy: {error}") from None
 
+    def ravels_columns(self, order: str) -> bool:
+        """Whether `ravel` in that order goes along the first axis first."""
+        if order not in ("C", "F", "A"):
+            raise ValueError(f"order must be 'C', 'F' or 'A', not {order!r}")
+        return order == "F" or (order == "A" and self.order == "F")
+
     def transpose(self, axes: tuple[int, ...] | None = None) -> Layout:
         """The view with its axes permuted (reversed if `axes` is None)."""
         return self._derived(self._model.transpose(axes))[0]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
 
@@ -53,6 +55,16 @@ def location_of(error: BaseException) -> Location:
             found = Location(code.co_filename, trace.tb_lineno, code.co_name)
         trace = trace.tb_next
     return found
+
+
+@contextlib.contextmanager
+def at_line(where: Location) -> Iterator[None]:
+    """Add the user's line to whatever is raised inside."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"  at {where}")
+        raise
 
 
 def user_location() -> Location:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -13,8 +12,15 @@ import numpy as np
 from graphjit._errors import ArgumentError
 from graphjit._graph import Constant, Scalar, ScalarRef
 
-_INT64 = range(-(2**63), 2**64)
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+# What is recorded, by name: operators of Python, and what numbers.Number classes answer to.
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{
+        name: getattr(operator, name)
+        for name in (
+            "add sub mul truediv floordiv mod pow and_ or_ xor lshift rshift lt le gt ge eq ne neg "
+            "pos invert"
+        ).split()
+    },
     "abs": abs,
     "round": round,
     "floor": math.floor,
@@ -23,28 +29,12 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def function(op: str) -> Callable[..., Any]:
-    """The Python function that a scalar operation stands for."""
-    if op.startswith("numpy."):
-        ufunc: Callable[..., Any] = getattr(np, op.removeprefix("numpy."))
-        return ufunc
-    if op.startswith("cast."):
-        return _class(op.removeprefix("cast."))
-    found: Callable[..., Any] = _FUNCTIONS.get(op) or getattr(operator, op)
-    return found
-
-
-def _class(name: str) -> Callable[..., Any]:
-    found: Callable[..., Any] = getattr(builtins, name, None) or getattr(np, name)
-    return found
-
-
-def result_type(op: str, operands: Sequence[Any]) -> type:
+def result_type(function: Callable[..., Any], operands: Sequence[Any]) -> type:
     """Class of an operation's result, from operands of the right classes.
 
     Parameters
     ----------
-    op : str
+    function : callable
         The operation.
     operands : sequence
         A class for a traced operand, the value itself for a constant.
@@ -57,10 +47,18 @@ def result_type(op: str, operands: Sequence[Any]) -> type:
     sample = [operand(1) if isinstance(operand, type) else operand for operand in operands]
     with np.errstate(all="ignore"):
         try:
-            return type(function(op)(*sample))
+            return type(function(*sample))
         except ZeroDivisionError:
             # A constant zero divisor: the class is that of any other division.
-            return type(function(op)(sample[0], type(sample[1])(1)))
+            return type(function(sample[0], type(sample[1])(1)))
+
+
+def element(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """A number as one element of an array, converted as NumPy's assignment converts it."""
+    result = np.zeros((), dtype)
+    with np.errstate(over="ignore"):
+        result[()] = value
+    return result
 
 
 def evaluate(scalars: Sequence[Scalar], inputs: Sequence[Any]) -> list[Any]:
@@ -91,7 +89,8 @@ def evaluate(scalars: Sequence[Scalar], inputs: Sequence[Any]) -> list[Any]:
         operands = [
             values[o.index] if isinstance(o, ScalarRef) else o.value for o in scalar.operands
         ]
-        value = function(scalar.op)(*operands)
+        assert scalar.function is not None
+        value = scalar.function(*operands)
         if type(value) is not scalar.type:
             raise ArgumentError(
                 f"the scalar {scalar.op}({', '.join(map(repr, operands))}) is "
@@ -100,12 +99,6 @@ def evaluate(scalars: Sequence[Scalar], inputs: Sequence[Any]) -> list[Any]:
             )
         values.append(value)
     return values
-
-
-def check_range(value: Any, name: str) -> None:
-    """Refuse a Python integer that no Numba integer holds."""
-    if isinstance(value, int) and value not in _INT64:
-        raise ArgumentError(f"the integer {name}={value} doesn't fit in 64 bits")
 
 
 def operand_type(operand: ScalarRef | Constant, scalars: Sequence[Scalar]) -> Any:

@@ -14,13 +14,17 @@ import optree
 from graphjit._array import Array, adopt
 from graphjit._aval import Aval, ScalarAval, array_aval
 from graphjit._context import default_device
-from graphjit._errors import ArgumentError, DeviceError
+from graphjit._errors import ArgumentError, DeviceError, IntegerRangeError
 from graphjit._layout import Layout, layout_of
 from graphjit._trace import SCALARS
 from graphjit._tracers import Tracer
 from graphjit.backends.base import Device
 
 NAMESPACE = "graphjit"
+# Traced functions see dicts in their own order, so the order is part of the structure. Entered for
+# good: it is a setting of the namespace, which is graphjit's alone.
+_IN_ORDER = optree.dict_insertion_ordered(True, namespace=NAMESPACE)
+_IN_ORDER.__enter__()
 
 
 @dataclass(frozen=True)
@@ -82,8 +86,6 @@ class Signature:
         Positions of static parameters.
     static_argnames : iterable of str
         Names of static parameters.
-    method : bool
-        Whether the first parameter is the instance a method is bound to.
 
     Raises
     ------
@@ -96,7 +98,6 @@ class Signature:
         function: Callable[..., Any],
         static_argnums: Iterable[int] = (),
         static_argnames: Iterable[str] = (),
-        method: bool = False,
     ) -> None:
         self.name = getattr(function, "__name__", type(function).__name__)
         self._signature = inspect.signature(function)
@@ -110,7 +111,6 @@ class Signature:
             if name not in self.names:
                 raise ValueError(f"{self.name} has no parameter {name!r} to be static")
         self.static = frozenset(static)
-        self.method = method
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """One value for each parameter, defaults filled in."""
@@ -146,35 +146,21 @@ class Signature:
         DeviceError
             If arrays of different devices are among the leaves.
         """
-        static = [self._is_static(index, value) for index, value in enumerate(values)]
         statics = tuple(
             Static(name, value, self.name)
-            for name, value, fixed in zip(self.names, values, static, strict=True)
-            if fixed
+            for name, value in zip(self.names, values, strict=True)
+            if name in self.static
         )
-        names = tuple(n for n, fixed in zip(self.names, static, strict=True) if not fixed)
-        dynamic: Any = tuple(v for v, fixed in zip(values, static, strict=True) if not fixed)
-        leaves: list[Any]
-        leaves, tree = optree.tree_flatten(dynamic, namespace=NAMESPACE)
-        if any([register_dataclass(leaf) for leaf in leaves]):
-            leaves, tree = optree.tree_flatten(dynamic, namespace=NAMESPACE)
+        names = tuple(name for name in self.names if name not in self.static)
+        dynamic = tuple(
+            value for name, value in zip(self.names, values, strict=True) if name not in self.static
+        )
+        leaves, tree = flatten(dynamic)
         where = _Where(self.name, tree, names)
         arrays = [_leaf(leaf, where, index) for index, leaf in enumerate(leaves)]
         device = _device(arrays, where)
         key = Key(tree, tuple(_aval(leaf, device) for leaf in arrays), statics, device, names)
         return Arguments(tuple(arrays), key, tuple(leaves))
-
-    def _is_static(self, index: int, value: Any) -> bool:
-        return self.names[index] in self.static or (
-            index == 0 and self.method and self._is_static_self(value)
-        )
-
-    def _is_static_self(self, value: Any) -> bool:
-        """An instance that is no pytree is static, by identity."""
-        register_dataclass(value)
-        return optree.tree_structure(value, namespace=NAMESPACE).is_leaf() and not isinstance(
-            value, (Array, np.ndarray)
-        )
 
 
 @dataclass(frozen=True)
@@ -190,15 +176,16 @@ class _Where:
 
 
 class Static:
-    """A static value: compares by type and value, so that 1, 1.0 and True differ."""
+    """A static value, which compares exactly: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
 
-    __slots__ = ("_hash", "name", "value")
+    __slots__ = ("_exact", "_hash", "name", "value")
 
     def __init__(self, name: str, value: Any, function: str) -> None:
         self.name = name
         self.value = value
+        self._exact = (name, _exact(value))
         try:
-            self._hash = hash((name, type(value), value))
+            self._hash = hash(self._exact)
         except TypeError:
             raise ArgumentError(
                 f"{function}(): the static argument {name!r} is a {type(value).__name__}, which "
@@ -209,21 +196,46 @@ class Static:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Static)
-            and self.name == other.name
-            and type(self.value) is type(other.value)
-            and bool(self.value == other.value)
-        )
+        return isinstance(other, Static) and self._exact == other._exact
 
     def __repr__(self) -> str:
         return f"{self.name}={self.value!r}"
+
+
+def _exact(value: Any) -> Any:
+    """What stands for a value in a comparison that tells classes and bits apart."""
+    cls = type(value)
+    if isinstance(value, tuple | frozenset):
+        parts = map(_exact, value)
+        return cls, frozenset(parts) if isinstance(value, frozenset) else tuple(parts)
+    if isinstance(value, float | complex | np.inexact):
+        return cls, repr(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = dataclasses.fields(value)
+        return cls, tuple(_exact(getattr(value, field.name)) for field in fields)
+    return cls, value
+
+
+def flatten(tree: Any) -> tuple[list[Any], Any]:
+    """Leaves and structure of a pytree, dataclasses included, dicts in their own order."""
+    leaves: list[Any]
+    leaves, structure = optree.tree_flatten(tree, namespace=NAMESPACE)
+    while any([register_dataclass(leaf) for leaf in leaves]):
+        leaves, structure = optree.tree_flatten(tree, namespace=NAMESPACE)
+    return leaves, structure
 
 
 def leaf_name(tree: Any, names: tuple[str, ...], index: int) -> str:
     """How a user writes a leaf of the arguments: ``state['u'][0]``."""
     parameter, *path = tree.paths()[index]
     return str(names[parameter]) + "".join(f"[{entry!r}]" for entry in path)
+
+
+def is_pytree(value: Any) -> bool:
+    """Whether a value has parts, or is an array."""
+    register_dataclass(value)
+    structure = optree.tree_structure(value, namespace=NAMESPACE)
+    return not structure.is_leaf() or isinstance(value, Array | np.ndarray)
 
 
 def register_dataclass(value: Any) -> bool:
@@ -244,17 +256,16 @@ def register_dataclass(value: Any) -> bool:
     def flatten(instance: Any) -> tuple[Any, ...]:
         return (
             [getattr(instance, name) for name in children],
-            tuple(getattr(instance, name) for name in static),
+            tuple(Static(name, getattr(instance, name), cls.__name__) for name in static),
             children,
         )
 
     def unflatten(metadata: tuple[Any, ...], values: Iterable[Any]) -> Any:
         instance = object.__new__(cls)
-        for name, item in (
-            *zip(children, values, strict=True),
-            *zip(static, metadata, strict=True),
-        ):
+        for name, item in zip(children, values, strict=True):
             object.__setattr__(instance, name, item)
+        for field in metadata:
+            object.__setattr__(instance, field.name, field.value)
         return instance
 
     register: Any = optree.register_pytree_node
@@ -263,6 +274,17 @@ def register_dataclass(value: Any) -> bool:
 
 
 def _leaf(value: Any, where: _Where, index: int) -> Any:
+    if isinstance(value, int) and type(value) not in (int, bool):
+        value = int(value)  # an IntEnum and the like is the number it stands for
+    elif isinstance(value, float) and type(value) not in (float, np.float64):
+        value = float(value)
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        if not 0 <= value < 2**64:
+            raise IntegerRangeError(
+                f"{where.function}(): the integer {where.name(index)}={value} doesn't fit in 64 "
+                "bits"
+            )
+        return np.uint64(value)  # as Numba types it
     if isinstance(value, (Array, *SCALARS, np.void)):
         return value
     if isinstance(value, np.ndarray):
@@ -273,8 +295,7 @@ def _leaf(value: Any, where: _Where, index: int) -> Any:
             )
         return value
     if isinstance(value, Tracer):
-        value._live()
-        return value
+        raise value._elsewhere()
     adopted = adopt(value)
     if adopted is not None:
         return adopted

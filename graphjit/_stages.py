@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Sequence, ValuesView
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +14,11 @@ from graphjit._array import Array, adopt
 from graphjit._aval import ArrayAval, array_aval
 from graphjit._binding import Binding, Call, Overlaps
 from graphjit._context import current_stream
-from graphjit._errors import ArgumentError, DeviceError
+from graphjit._errors import ArgumentError, DeviceError, TraceError
 from graphjit._graph import Graph, ScalarRef
-from graphjit._guards import Guard, guards_of
-from graphjit._signature import NAMESPACE, Arguments, Key, Signature, register_dataclass
+from graphjit._guards import Guard, array_guard, guards_of
+from graphjit._locks import make_lock
+from graphjit._signature import NAMESPACE, Arguments, Key, Signature, flatten
 from graphjit._trace import Trace
 from graphjit._tracers import Tracer, refused_by_others
 from graphjit.schedule.schedule import Schedule, schedule
@@ -40,9 +40,13 @@ class _Argument:
 
 @dataclass(frozen=True, eq=False)
 class _Fixed:
-    """A result leaf that doesn't depend on the arguments."""
+    """A result leaf that doesn't depend on the arguments.
+
+    An array that the function made is copied for each call; one it closes over is itself.
+    """
 
     value: Any
+    copied: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +154,7 @@ class Compiled:
         self._device = self.traced.key.device
         self._backend = backends.get(self._device.backend)
         self._executables: dict[Overlaps, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._closed = False
         self.used = 0  # when it was called last, by its cache's clock
         self._scalars = graph.scalars
@@ -160,7 +164,9 @@ class Compiled:
         )
         externals = lowered.schedule.externals
         given = externals[: len(externals) - len(graph.results)]
-        self._binding = Binding(graph, given, self.traced.closures, self._device)
+        self._binding = Binding(
+            graph, given, self.traced.closures, self.traced.key.avals, self._device
+        )
         self._results = tuple(map(self._result, self.traced._out_leaves))
         self._executable(())
 
@@ -224,6 +230,8 @@ class Compiled:
     def _result(self, leaf: _Dynamic | _Argument | _Fixed) -> _Result:
         """What makes one leaf of the result."""
         if isinstance(leaf, _Fixed):
+            if leaf.copied:
+                return lambda given, call, scalars: leaf.value.copy()
             return lambda given, call, scalars: leaf.value
         if isinstance(leaf, _Argument):
             return lambda given, call, scalars: given[leaf.index]
@@ -231,13 +239,11 @@ class Compiled:
         if isinstance(output, ScalarRef):
             return lambda given, call, scalars: scalars[output.index]
         view = output.view
-        aval = array_aval(view.layout, self._device)
+        aval = array_aval(view.layout, self._device, view.buffer in self._binding.readonly)
         return lambda given, call, scalars: call.array(view.buffer, view.offset, aval)
 
 
-def trace(
-    function: Callable[..., Any], signature: Signature, arguments: Arguments, instance: Any
-) -> Traced:
+def trace(function: Callable[..., Any], signature: Signature, arguments: Arguments) -> Traced:
     """Run a function on tracers and record what it does.
 
     Parameters
@@ -248,8 +254,6 @@ def trace(
         Its parameters.
     arguments : Arguments
         The arguments to trace for.
-    instance : object
-        What a method is bound to, if it is static; else None.
 
     Returns
     -------
@@ -257,6 +261,9 @@ def trace(
     """
     key = arguments.key
     recorder = Trace(signature.name)
+    statics = {static.name: static.value for static in key.statics}
+    # Read before the trace: a name that is rebound during it counts as changed.
+    guards = guards_of(function, statics.values())
     with recorder.recording():
         tracers: list[Tracer] = []
         for index, aval in enumerate(key.avals):
@@ -264,10 +271,8 @@ def trace(
             if isinstance(aval, ArrayAval):
                 tracers.append(recorder.array_input(aval.layout, name, aval.readonly, aval.record))
             else:
-                _scalars.check_range(arguments.leaves[index], name)
                 tracers.append(recorder.scalar_input(aval.type, name))
         dynamic = dict(zip(key.names, optree.tree_unflatten(key.tree, tracers), strict=True))
-        statics = {static.name: static.value for static in key.statics}
         values = tuple(
             statics[name] if name in statics else dynamic[name] for name in signature.names
         )
@@ -278,9 +283,14 @@ def trace(
             if refused is None:
                 raise
             raise refused from error
-        out_leaves, out_tree = optree.tree_flatten(result, namespace=NAMESPACE)
-        if any([register_dataclass(leaf) for leaf in out_leaves]):
-            out_leaves, out_tree = optree.tree_flatten(result, namespace=NAMESPACE)
+        out_leaves, out_tree = flatten(result)
+        guards += _guards_after(function, statics, guards)
+        guards += tuple(
+            array_guard(array, f"the array {recorder.name}'s graph calls c{index}")
+            for index, array in enumerate(recorder.closures.values())
+            if isinstance(array, np.ndarray)
+        )
+        known = {id(guard.value) for guard in guards}
         inputs = {id(tracer): index for index, tracer in enumerate(tracers)}
         outputs = []
         described: list[_Dynamic | _Argument | _Fixed] = []
@@ -293,17 +303,50 @@ def trace(
                     else _Dynamic(len(outputs) - 1)
                 )
             else:
-                described.append(_Fixed(leaf))
+                _refuse_hidden_tracers(leaf, signature.name)
+                described.append(
+                    _Fixed(leaf, isinstance(leaf, np.ndarray) and id(leaf) not in known)
+                )
         graph = recorder.graph(tuple(outputs))
     return Traced(
         graph,
         key,
         recorder.closures,
-        guards_of(function, instance),
+        guards,
         signature,
         out_tree,
         tuple(described),
     )
+
+
+def _guards_after(
+    function: Callable[..., Any], statics: dict[str, Any], before: tuple[Guard, ...]
+) -> tuple[Guard, ...]:
+    """Guards of names that came into being during the trace, such as imported modules'."""
+    known = {(id(guard.holder), guard.name) for guard in before}
+    return tuple(
+        guard
+        for guard in guards_of(function, statics.values())
+        if (id(guard.holder), guard.name) not in known
+    )
+
+
+def _refuse_hidden_tracers(leaf: Any, name: str) -> None:
+    """Raise if an object that is returned as it is holds tracers, which would leak with it."""
+    inside: list[Any] = list(getattr(leaf, "__dict__", {}).values())
+    if isinstance(leaf, set | frozenset | list | tuple | dict):
+        inside += leaf
+    elif isinstance(leaf, Iterator | KeysView | ValuesView | ItemsView):
+        raise TraceError(
+            f"{name} returned a {type(leaf).__name__}, which is gone through while tracing; "
+            "return a tuple, a list or a dict"
+        )
+    if any(isinstance(item, Tracer) for item in inside):
+        raise TraceError(
+            f"{name} returned a {type(leaf).__name__} that holds traced values; return them in "
+            "tuples, lists, dicts or dataclasses, or register the class with optree in the "
+            f"namespace {NAMESPACE!r}"
+        )
 
 
 def differences(was: Key, now: Key) -> list[str]:

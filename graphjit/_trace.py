@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from graphjit import _scalars
 from graphjit._array import Array, adopt
+from graphjit._context import current_trace, set_trace
 from graphjit._errors import GraphjitError, LaunchError, TraceError
 from graphjit._graph import (
     Access,
@@ -28,7 +28,7 @@ from graphjit._graph import (
     constant,
 )
 from graphjit._layout import Layout, contiguous, layout_of
-from graphjit._location import Location, user_location
+from graphjit._location import Location, at_line, user_location
 from graphjit._tracers import ArrayTracer, ScalarTracer, Tracer
 from graphjit.kernel import frontend
 
@@ -39,12 +39,12 @@ _MAX_THREADS = 1024
 _MAX_SHARED = 227 * 1024
 
 SCALARS = (bool, int, float, complex, np.number, np.bool_)
-_state = threading.local()
 
 
 def current() -> Trace | None:
     """The trace that runs on this thread, if one does."""
-    return getattr(_state, "trace", None)
+    found: Trace | None = current_trace()
+    return found
 
 
 class Trace:
@@ -72,14 +72,13 @@ class Trace:
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
         """Make this the thread's trace; whatever happens inside, it ends with the block."""
-        outer = current()
-        _state.trace = self
+        outer = set_trace(self)
         self.active = True
         try:
             yield
         finally:
             self.active = False
-            _state.trace = outer
+            set_trace(outer)
 
     def graph(self, outputs: tuple[Access | ScalarRef, ...]) -> Graph:
         """What was recorded, returning `outputs`."""
@@ -102,7 +101,7 @@ class Trace:
 
     def scalar_input(self, type_: type, name: str) -> ScalarTracer:
         """A tracer for a number argument."""
-        ref = self._new_scalar(Scalar("input", (), type_, name))
+        ref = self._new_scalar(Scalar("input", None, (), type_, name))
         self._inputs.append(ref)
         return ScalarTracer(self, ref, type_, name)
 
@@ -111,12 +110,25 @@ class Trace:
         name = f"t{sum(b.storage == 'temporary' for b in self._buffers)}"
         return ArrayTracer(self, self._new_view("temporary", layout, name), name)
 
-    def scalar_op(self, op: str, operands: tuple[Any, ...]) -> ScalarTracer:
+    def scalar_op(
+        self, name: str, function: Callable[..., Any], operands: tuple[Any, ...]
+    ) -> ScalarTracer:
         """Record an operation on host scalars."""
         refs = tuple(self._scalar(operand) for operand in operands)
-        type_ = _scalars.result_type(op, [_scalars.operand_type(r, self._scalars) for r in refs])
-        ref = self._new_scalar(Scalar(op, refs, type_))
+        types = [_scalars.operand_type(ref, self._scalars) for ref in refs]
+        type_ = _scalars.result_type(function, types)
+        if not issubclass(type_, SCALARS):
+            raise TraceError(
+                f"{name} of {', '.join(map(repr, operands))} is a {type_.__name__}, no number "
+                f"(at {user_location()})"
+            )
+        ref = self._new_scalar(Scalar(name, function, refs, type_))
         return ScalarTracer(self, ref, type_, f"%{ref.index}")
+
+    def lift(self, array: Array) -> ArrayTracer:
+        """The tracer of an array that the function closes over."""
+        traced: ArrayTracer = self._traced(array, "a closed-over array")
+        return traced
 
     def output(self, value: Tracer) -> Access | ScalarRef:
         """What the graph returns for a tracer."""
@@ -184,8 +196,9 @@ class Trace:
         """Record ``target[...] = value`` as a Copy or a Fill."""
         where = user_location()
         if isinstance(value, (*SCALARS, ScalarTracer)):
-            if isinstance(value, ScalarTracer):
-                value = self._cast(value, target.dtype)
+            if not isinstance(value, ScalarTracer):
+                with at_line(where):
+                    value = _scalars.element(value, target.dtype)[()]
             operand = self._scalar(value)
             self._nodes.append(Fill(operand, self._write(target._view), where))
             return
@@ -261,14 +274,7 @@ class Trace:
         if isinstance(value, ScalarTracer):
             self.output(value)
             return value._ref
-        _scalars.check_range(value, "constant")
         return constant(value)
-
-    def _cast(self, value: ScalarTracer, dtype: np.dtype[Any]) -> ScalarTracer:
-        """A scalar as an element of an array, converted as NumPy's assignment converts."""
-        if np.can_cast(np.dtype(value._type), dtype, "same_kind"):
-            return value
-        return self.scalar_op(f"cast.{dtype.name}", (value,))
 
     def _new_view(self, storage: Any, layout: Layout, name: str) -> View:
         low, high = layout.extent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -12,7 +13,10 @@ from graphjit._errors import ConcretizationError, LeakedTracerError, TraceError
 from graphjit._graph import ScalarRef, View
 from graphjit._layout import Layout, contiguous
 from graphjit._location import Location, location_of, user_location
+from graphjit._scalars import FUNCTIONS
 from graphjit.kernel import frontend
+
+_NUMBERS = int | float | complex | bool | np.generic
 
 
 class Recorder(Protocol):
@@ -27,7 +31,9 @@ class Recorder(Protocol):
     def assign(self, target: ArrayTracer, value: Any) -> None:
         """Record ``target[...] = value``."""
 
-    def scalar_op(self, op: str, operands: tuple[Any, ...]) -> ScalarTracer:
+    def scalar_op(
+        self, name: str, function: Callable[..., Any], operands: tuple[Any, ...]
+    ) -> ScalarTracer:
         """Record an operation on host scalars."""
 
 
@@ -53,6 +59,15 @@ class Tracer:
                 "instead of storing it elsewhere"
             )
         return self._trace
+
+    def _elsewhere(self) -> TraceError:
+        """The error for a use outside the trace that is running."""
+        self._live()
+        return TraceError(
+            f"{self!r}, of the trace of {self._trace.name}, was used at {user_location()} on a "
+            "thread that isn't tracing; launch kernels and call graphed functions on the thread "
+            "that runs the traced function"
+        )
 
     def _concrete(self, use: str, remedy: str) -> NoReturn:
         """Refuse a use that needs the value now."""
@@ -171,9 +186,10 @@ class ArrayTracer(Tracer):
 
     def ravel(self, order: str = "C") -> ArrayTracer:
         """The one-dimensional view; a copy where there is none, as in NumPy."""
-        if self._layout.order != "C":
-            return self.copy().reshape(-1)
-        return self.reshape(-1)
+        turned = self.transpose() if self._layout.ravels_columns(order) else self
+        if turned._layout.order != "C":
+            return turned.copy().reshape(-1)
+        return turned.reshape(-1)
 
     def __getitem__(self, key: Any) -> ArrayTracer:
         layout, offset = self._index(key)
@@ -203,6 +219,25 @@ class ArrayTracer(Tracer):
     def copy_to_device(self, source: Any, stream: Any = 0) -> None:
         """Overwrite the elements with those of another array of the same shape."""
         self[...] = source
+
+    def astype(self, dtype: Any) -> ArrayTracer:
+        """A copy; refused for another element type, which takes a kernel."""
+        if np.dtype(dtype) != self.dtype:
+            raise TraceError(
+                f"a traced {self.dtype} array can't become {np.dtype(dtype)} "
+                f"(at {user_location()}); convert it with a kernel, or outside @graphed"
+            )
+        return self.copy()
+
+    def block_until_ready(self) -> ArrayTracer:
+        """Nothing to wait for while tracing."""
+        return self
+
+    def __copy__(self) -> ArrayTracer:
+        return self._derived(self._layout, 0)
+
+    def __deepcopy__(self, memo: Any) -> ArrayTracer:
+        return self.copy()
 
     def copy_to_host(self, *args: Any, **kwargs: Any) -> Any:
         """Refused: the elements exist only when the graph runs."""
@@ -271,12 +306,15 @@ class ScalarTracer(Tracer):
         )
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if method != "__call__" or kwargs or ufunc.nout != 1:
-            self._concrete(f"numpy.{ufunc.__name__}.{method}", self._remedy())
-        return self._live().scalar_op(f"numpy.{ufunc.__name__}", inputs)
+        plain = all(isinstance(i, ScalarTracer | _NUMBERS) for i in inputs)
+        if method != "__call__" or kwargs or ufunc.nout != 1 or not plain:
+            remedy = self._remedy() if plain else "arithmetic on arrays is a kernel's business"
+            self._concrete(f"{ufunc.__name__} ({method})", remedy)
+        return self._live().scalar_op(ufunc.__name__, ufunc, inputs)
 
     def __round__(self, digits: int | None = None) -> Any:
-        return self._live().scalar_op("round", (self,) if digits is None else (self, digits))
+        given = (self,) if digits is None else (self, digits)
+        return self._live().scalar_op("round", round, given)
 
     def __repr__(self) -> str:
         return f"<traced {self._type.__name__} {self._name}>"
@@ -285,9 +323,10 @@ class ScalarTracer(Tracer):
 def _record(op: str, reflected: bool) -> Any:
     def method(self: ScalarTracer, *others: Any) -> Any:
         for other in others:
-            if not isinstance(other, (ScalarTracer, int, float, complex, bool, np.generic)):
+            if not isinstance(other, ScalarTracer | _NUMBERS):
                 return NotImplemented
-        return self._live().scalar_op(op, (*others, self) if reflected else (self, *others))
+        operands = (*others, self) if reflected else (self, *others)
+        return self._live().scalar_op(op, FUNCTIONS[op], operands)
 
     return method
 

@@ -9,12 +9,12 @@ that fails too, both are assumed.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Iterable
 from typing import Any
 
 import llvmlite.binding as llvm
 
+from graphjit._locks import make_lock
 from graphjit.kernel.access import Expression, addresses
 from graphjit.kernel.ir import Effects, Leaf
 from graphjit.kernel.provenance import touched
@@ -22,7 +22,7 @@ from graphjit.kernel.provenance import touched
 # Names by which a kernel prints, and by which it stops the device.
 _PRINTS = ("vprintf", "printf")
 _TRAPS = ("llvm.trap", "llvm.debugtrap", "__assertfail", "llvm.nvvm.exit")
-_lock = threading.Lock()
+_lock = make_lock()
 
 
 @functools.cache

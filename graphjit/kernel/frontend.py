@@ -40,12 +40,13 @@ from numba.cuda.np.numpy_support import from_dtype
 from numba.cuda.typing.typeof import typeof
 
 from graphjit._layout import Layout
+from graphjit._locks import make_lock
 from graphjit.kernel.effects import analyse
 from graphjit.kernel.ir import Effects, KernelIR, expand, leaves_of
 
 # A compute capability for IR where no device says otherwise: what is traced without a GPU.
 _DEFAULT_CC = (9, 0)
-_lock = threading.RLock()
+_lock = make_lock()
 _cache: weakref.WeakKeyDictionary[CUDADispatcher, dict[tuple[Any, ...], KernelIR]] = (
     weakref.WeakKeyDictionary()
 )

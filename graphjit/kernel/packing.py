@@ -7,14 +7,17 @@ as its relocations say.
 
 from __future__ import annotations
 
+import ctypes
 import operator
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numba.cuda import types
 
+from graphjit._errors import IntegerRangeError
 from graphjit.kernel.ir import KernelIR
 
 
@@ -170,12 +173,30 @@ def scalar_codes(type_: Any) -> tuple[str, ...]:
 
 
 def scalar_parts(value: Any, type_: Any) -> tuple[Any, ...]:
-    """A value as the parameters of `scalar_codes`, integers wrapped as C wraps them."""
+    """A value as the parameters of `scalar_codes`, converted as ctypes converts it.
+
+    Raises
+    ------
+    IntegerRangeError
+        If a Python integer doesn't fit in 64 bits; narrower ones wrap around.
+    """
     if isinstance(type_, types.Complex):
         value = complex(value)
+        if type_.bitwidth == 64:
+            return ctypes.c_float(value.real).value, ctypes.c_float(value.imag).value
         return value.real, value.imag
+    if isinstance(type_, types.Float):
+        if type_.bitwidth == 32:
+            return (ctypes.c_float(value).value,)
+        if type_.bitwidth == 16:
+            with np.errstate(over="ignore"):
+                return (float(np.float16(value)),)
+        return (float(value),)
     if isinstance(type_, types.Integer):
-        value = operator.index(value) % 2**type_.bitwidth
+        value = operator.index(value)
+        if type_.bitwidth == 64 and not type_.minval <= value <= type_.maxval:
+            raise IntegerRangeError(f"the integer {value} doesn't fit in {type_}")
+        value %= 2**type_.bitwidth
         if type_.signed and value >= 2 ** (type_.bitwidth - 1):
             value -= 2**type_.bitwidth
         return (value,)

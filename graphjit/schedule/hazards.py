@@ -30,6 +30,8 @@ class _Use:
     node: int
     view: View
     writes: bool
+    start: int
+    end: int
 
 
 def find_hazards(graph: Graph, groups: Sequence[int]) -> Hazards:
@@ -51,11 +53,15 @@ def find_hazards(graph: Graph, groups: Sequence[int]) -> Hazards:
     ancestors: list[int] = []
     live: dict[int, list[_Use]] = {}
     for index, node in enumerate(graph.nodes):
-        uses = [_Use(index, access.view, False) for access in node.reads]
-        uses += [_Use(index, access.view, True) for access in node.writes]
+        uses = [_use(index, access.view, False) for access in node.reads]
+        uses += [_use(index, access.view, True) for access in node.writes]
         before: set[int] = set()
         for use in uses:
-            for earlier in live.get(groups[use.view.buffer], ()):
+            buffer, start, end = use.view.buffer, use.start, use.end
+            for earlier in live.get(groups[buffer], ()):
+                # The cheap tests first: thousands of slices of one array are common.
+                if buffer == earlier.view.buffer and (end <= earlier.start or earlier.end <= start):
+                    continue
                 if (use.writes or earlier.writes) and _conflict(use.view, earlier.view):
                     before.add(earlier.node)
         known = 0
@@ -73,7 +79,7 @@ def find_hazards(graph: Graph, groups: Sequence[int]) -> Hazards:
                 known_uses[:] = [
                     earlier
                     for earlier in known_uses
-                    if earlier.node == index or not _covers(use.view, earlier.view)
+                    if earlier.node == index or not _covers(use, earlier)
                 ]
             known_uses.append(use)
     return Hazards(tuple(sorted(edges)), tuple(ancestors))
@@ -87,16 +93,15 @@ def _conflict(a: View, b: View) -> bool:
     return overlap(a.layout, a.offset, b.layout, b.offset)
 
 
-def _covers(outer: View, inner: View) -> bool:
+def _use(node: int, view: View, writes: bool) -> _Use:
+    low, high = view.layout.extent
+    return _Use(node, view, writes, view.offset + low, view.offset + high)
+
+
+def _covers(outer: _Use, inner: _Use) -> bool:
     """Whether `outer` contains every byte of `inner`, where that is plain to see."""
-    if outer.buffer != inner.buffer:
+    if inner.start < outer.start or outer.end < inner.end:
         return False
-    if outer == inner:
-        return True
-    if not outer.layout.is_contiguous:
+    if outer.view.buffer != inner.view.buffer:
         return False
-    low, high = outer.layout.extent
-    inner_low, inner_high = inner.layout.extent
-    return outer.offset + low <= inner.offset + inner_low and (
-        inner.offset + inner_high <= outer.offset + high
-    )
+    return outer.view == inner.view or outer.view.layout.is_contiguous

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from graphjit._graph import Constant, Fill, Graph, Launch, ScalarRef, View
+from graphjit._scalars import element
 from graphjit.kernel import frontend
 from graphjit.kernel.packing import (
     Address,
@@ -33,12 +32,15 @@ class ScalarSlot:
         The host scalar.
     type : numba.cuda.types.Type
         What it is converted to.
+    dtype : numpy.dtype or None
+        For a fill: the element type that NumPy's assignment converts it to first.
     first : int
         Its first slot.
     """
 
     ref: ScalarRef
     type: Any
+    dtype: Any
     first: int
 
 
@@ -103,9 +105,10 @@ class Schedule:
         """Whether two buffers may share memory at this call."""
         return any(a in group and b in group for group in self.overlapping)
 
-    def slot(self, ref: ScalarRef, type_: Any) -> int:
-        """First slot of a scalar converted to a Numba type."""
-        return next(s.first for s in self.scalars if s.ref == ref and s.type == type_)
+    def slot(self, ref: ScalarRef, type_: Any, dtype: Any = None) -> int:
+        """First slot of a scalar converted to a Numba type, or as an element that is filled in."""
+        wanted = (ref, type_, dtype)
+        return next(s.first for s in self.scalars if (s.ref, s.type, s.dtype) == wanted)
 
     def image(self, launch: Launch) -> ParamImage:
         """The parameters of one of the graph's launches."""
@@ -116,16 +119,16 @@ class Schedule:
         return [
             part
             for scalar in self.scalars
-            for part in scalar_parts(values[scalar.ref.index], scalar.type)
+            for part in scalar_parts(_converted(values[scalar.ref.index], scalar), scalar.type)
         ]
 
     def fill_value(self, node: Fill) -> bytes | tuple[int, ...]:
         """The element that a fill writes, or the slots that hold its parts."""
         view = node.target.view
         if isinstance(node.value, Constant):
-            return np.asarray(node.value.value).astype(view.layout.dtype).tobytes()
-        type_ = fill_type(view)
-        first = self.slot(node.value, type_)
+            return element(node.value.value, view.layout.dtype).tobytes()
+        type_ = frontend.element_type(view.layout.dtype)
+        first = self.slot(node.value, type_, view.layout.dtype)
         return tuple(range(first, first + len(scalar_codes(type_))))
 
     def __str__(self) -> str:
@@ -161,26 +164,26 @@ def schedule(graph: Graph, overlapping: tuple[tuple[int, ...], ...] = ()) -> Sch
     externals = tuple(b.index for b in graph.buffers if b.storage != "temporary") + graph.results
     first = len(externals) + 1
     scalars: list[ScalarSlot] = []
-    for ref, type_ in _dynamic_scalars(graph):
-        scalars.append(ScalarSlot(ref, type_, first))
+    for ref, type_, dtype in _dynamic_scalars(graph):
+        scalars.append(ScalarSlot(ref, type_, dtype, first))
         first += len(scalar_codes(type_))
     return Schedule(
         graph, hazards, plan_arena(graph, hazards), externals, tuple(scalars), overlapping
     )
 
 
-def _dynamic_scalars(graph: Graph) -> dict[tuple[ScalarRef, Any], None]:
-    found: dict[tuple[ScalarRef, Any], None] = {}
+def _converted(value: Any, slot: ScalarSlot) -> Any:
+    return value if slot.dtype is None else element(value, slot.dtype).item()
+
+
+def _dynamic_scalars(graph: Graph) -> dict[tuple[ScalarRef, Any, Any], None]:
+    found: dict[tuple[ScalarRef, Any, Any], None] = {}
     for node in graph.nodes:
         if isinstance(node, Launch):
             for leaf, operand in zip(node.kernel.leaves, node.operands, strict=True):
                 if isinstance(operand, ScalarRef):
-                    found[operand, leaf.type] = None
+                    found[operand, leaf.type, None] = None
         elif isinstance(node, Fill) and isinstance(node.value, ScalarRef):
-            found[node.value, fill_type(node.target.view)] = None
+            dtype = node.target.view.layout.dtype
+            found[node.value, frontend.element_type(dtype), dtype] = None
     return found
-
-
-def fill_type(view: View) -> Any:
-    """Numba's type of the elements of a view."""
-    return frontend.element_type(view.layout.dtype)

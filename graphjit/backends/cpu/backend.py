@@ -6,12 +6,12 @@ import functools
 import math
 import platform
 import struct
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from graphjit._errors import UnsupportedKernelError
 from graphjit._graph import Copy, Fill, Launch, Node
 from graphjit._layout import Layout
 from graphjit.backends.base import Device, Memory
@@ -65,6 +65,13 @@ class CPUBackend:
         for node in schedule.graph.nodes:
             if isinstance(node, Launch):
                 check_kernel(node.kernel)
+                continue
+            try:
+                _memory_step(schedule, node)
+            except ValueError as error:
+                raise UnsupportedKernelError(
+                    f"{error}, on the cpu backend (at {node.location})"
+                ) from None
 
     def build(self, schedule: Schedule, device: Device) -> CPUExecutable:
         """Compile the kernels and lay out the program."""
@@ -91,16 +98,11 @@ class CPUExecutable:
         self._kernels: list[Any] = []
         self._program = Program([self._step(node) for node in schedule.graph.nodes], schedule.slots)
         self._slots = struct.Struct(schedule.slot_format)
-        self._lock = threading.Lock()
 
     def run(self, pointers: Sequence[int], scalars: Sequence[Any], stream: Any) -> None:
         """Replay once; returns when the work is done."""
         values = self._schedule.scalar_values(scalars)
-        with self._lock:
-            self._slots.pack_into(
-                self._program.slot_buffer, 0, *pointers, self._arena.address, *values
-            )
-            self._program.run()
+        self._program.run(self._slots, (*pointers, self._arena.address, *values))
 
     def close(self) -> None:
         """Free the program."""
@@ -108,18 +110,11 @@ class CPUExecutable:
 
     def _step(self, node: Node) -> Any:
         from graphjit.backends.cpu.codegen import compile_kernel
-        from graphjit.backends.cpu.memory_kernels import copy_step, fill_step
         from graphjit.backends.cpu.program import Step
 
         schedule = self._schedule
-        if isinstance(node, Copy):
-            source, target = node.source.view, node.target.view
-            return copy_step(
-                schedule.address(target), target.layout, schedule.address(source), source.layout
-            )
-        if isinstance(node, Fill):
-            view = node.target.view
-            return fill_step(schedule.address(view), view.layout, schedule.fill_value(node))
+        if not isinstance(node, Launch):
+            return _memory_step(schedule, node)
         image = schedule.image(node)
         axis = fast_axis(node.kernel.accesses, image.integers(), node.block)
         native = compile_kernel(node.kernel, axis)
@@ -135,6 +130,18 @@ class CPUExecutable:
             node.kernel.name,
             math.prod(node.grid) * threads,
         )
+
+
+def _memory_step(schedule: Schedule, node: Copy | Fill) -> Any:
+    from graphjit.backends.cpu.memory_kernels import copy_step, fill_step
+
+    if isinstance(node, Copy):
+        source, target = node.source.view, node.target.view
+        return copy_step(
+            schedule.address(target), target.layout, schedule.address(source), source.layout
+        )
+    view = node.target.view
+    return fill_step(schedule.address(view), view.layout, schedule.fill_value(node))
 
 
 def _view(address: int, layout: Layout) -> np.ndarray[Any, Any]:

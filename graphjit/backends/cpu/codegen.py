@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import re
-import threading
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from graphjit._errors import UnsupportedKernelError
+from graphjit._locks import make_lock
 from graphjit.backends.cpu import callbacks, intrinsics, scheduler
 from graphjit.backends.cpu.driver import driver
 from graphjit.backends.cpu.frame import Layout
@@ -39,7 +39,7 @@ _GRID_SYNC = ("cudaCGGetIntrinsicHandle", "cudaCGSynchronize")
 # Suspend points up to which loops are unrolled: it makes a tiled matmul 1.6 times faster, and
 # doubles the time to compile a kernel of many regions.
 _UNROLLED = 4
-_lock = threading.Lock()
+_lock = make_lock()
 _cache: weakref.WeakKeyDictionary[KernelIR, dict[str, NativeKernel]] = weakref.WeakKeyDictionary()
 
 

@@ -6,24 +6,24 @@ blocks are kept by size, up to a bound.
 
 from __future__ import annotations
 
-import threading
-from collections import defaultdict
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
 
 from graphjit._errors import DeviceMemoryError
+from graphjit._locks import make_lock
 
 _ALIGNMENT = 64
-_KEPT_BYTES = 512 * 2**20
+_KEPT_BYTES = 256 * 2**20
 
 
 class _Blocks:
-    """Freed blocks by size."""
+    """Freed blocks by size, the size freed longest ago first."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._free: defaultdict[int, list[np.ndarray[Any, Any]]] = defaultdict(list)
+        self._lock = make_lock()
+        self._free: OrderedDict[int, list[np.ndarray[Any, Any]]] = OrderedDict()
         self._kept = 0
 
     def take(self, size: int) -> np.ndarray[Any, Any]:
@@ -38,10 +38,19 @@ class _Blocks:
             raise DeviceMemoryError(f"the CPU has no {size} bytes left") from None
 
     def give(self, size: int, block: np.ndarray[Any, Any]) -> None:
+        if size > _KEPT_BYTES:
+            return
         with self._lock:
-            if self._kept + size <= _KEPT_BYTES:
-                self._kept += size
-                self._free[size].append(block)
+            self._free.setdefault(size, []).append(block)
+            self._free.move_to_end(size)
+            self._kept += size
+            while self._kept > _KEPT_BYTES:
+                oldest, blocks = next(iter(self._free.items()))
+                if blocks:
+                    blocks.pop()
+                    self._kept -= oldest
+                else:
+                    del self._free[oldest]
 
 
 _blocks = _Blocks()

@@ -13,6 +13,7 @@ import time
 import weakref
 from typing import Any
 
+from graphjit._locks import Turn
 from graphjit.backends.cpu.pool_native import (
     ENTRY_LOCK,
     ENTRY_SCRATCH,
@@ -155,13 +156,13 @@ class Pool:
         if count < 1:
             raise ValueError(f"a pool needs at least one thread, not {count}")
         self.num_threads = count
-        self.lock = threading.Lock()
+        self.turn = Turn("the replay of a graph")
         self._crew: Crew | None = None
         self._workers = count - 1
         _pools.add(self)
 
     def crew(self) -> Crew:
-        """Return the running crew; the caller holds `lock` until it is done with it."""
+        """Return the running crew; the caller has its turn until it is done with it."""
         crew = self._crew
         if crew is None:
             crew = self._crew = Crew(self._workers)
@@ -174,9 +175,8 @@ class Pool:
             crew.stop(timeout)
 
     def _forget(self) -> None:
-        """In a forked child: the threads and whoever held the lock exist no more."""
+        """In a forked child: the threads exist no more."""
         self._crew = None
-        self.lock = threading.Lock()
 
     def _retire(self) -> None:
         self._workers = 0

@@ -5,14 +5,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-import os
 import struct
-import threading
-import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from graphjit._locks import Turn
 from graphjit.backends.cpu.native import compile_ir, prelude
 from graphjit.backends.cpu.pool import (
     Crew,
@@ -319,28 +317,36 @@ class Program:
         self._scratch_bytes = max((step.scratch_bytes for step in steps), default=0)
         self._native = _replay(native_pool().run)
         self._closed = False
-        # A program that needs no workers has its own lock and scratch: it does not queue.
-        self._lock = threading.Lock()
+        # A program that needs no workers has its own turn and scratch: it does not queue.
+        self._turn = self._pool.turn if self._spread else Turn("the replay of a graph")
         own = 0 if self._spread else self._scratch_bytes
         self._scratch, self._scratch_address = aligned_buffer(own)
-        _programs.add(self)
 
-    def run(self) -> None:
-        """Replay all steps with what is in `slot_buffer` now.
+    def run(self, slots: struct.Struct | None = None, values: Iterable[Any] = ()) -> None:
+        """Replay all steps with what is in `slot_buffer`, written anew if `slots` is given.
 
         Python runs again every 50 ms or so, between steps or between the chunks of a large step,
         so a signal handler can raise; the rest of the replay is dropped then. Calls from several
-        threads take turns; one from a callback or signal handler inside a replay would wait for
-        itself.
+        threads take turns.
+
+        Parameters
+        ----------
+        slots : struct.Struct, optional
+            Layout of the slots.
+        values : iterable
+            What to write into them.
 
         Raises
         ------
         RuntimeError
-            If the program was closed.
+            If the program was closed, or the call comes from a signal handler or a callback inside
+            a replay on the same thread.
         """
-        with self._pool.lock if self._spread else self._lock:
+        with self._turn:
             if self._closed:
                 raise RuntimeError("the program was closed")
+            if slots is not None:
+                slots.pack_into(self.slot_buffer, 0, *values)
             if self._spread:
                 self._run_spread(self._pool.crew())
             else:
@@ -370,25 +376,8 @@ class Program:
         A replay under way in another thread ends first; its memory goes with the program then.
         """
         self._closed = True
-        lock = self._pool.lock if self._spread else self._lock
         # Not waiting: the garbage collector may call this inside a replay on the same thread.
-        if lock.acquire(blocking=False):
+        if self._turn.try_enter():
             self._memory, self._address = aligned_buffer(0)
             self._scratch, self._scratch_address = aligned_buffer(0)
-            lock.release()
-
-    def _forget(self) -> None:
-        """In a forked child: whoever held the lock exists no more."""
-        self._lock = threading.Lock()
-
-
-_programs: weakref.WeakSet[Program] = weakref.WeakSet()
-
-
-def _forget_all() -> None:
-    for program in list(_programs):
-        program._forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+            self._turn.__exit__()

@@ -8,8 +8,8 @@ same call with one attribute.
 
 from __future__ import annotations
 
+import functools
 import struct
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +17,7 @@ from cuda.bindings import driver
 
 from graphjit._graph import Access, Copy, Fill, Node, View
 from graphjit._layout import contiguous, overlap
+from graphjit._locks import make_lock
 from graphjit.backends.cuda.driver import activate, check
 from graphjit.backends.cuda.image import BoundImage
 from graphjit.backends.cuda.memory import order
@@ -51,7 +52,7 @@ class CUDAExecutable:
         self._staging: list[Any] = []
         self._nodes: list[tuple[Any, BoundImage, Any]] = []
         self._kept: list[Any] = []
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._slots = struct.Struct(schedule.slot_format)
         self._words = struct.Struct(f"<{schedule.slots}Q")
         self._bound: tuple[int, ...] = (-1,) * schedule.slots
@@ -107,9 +108,10 @@ class CUDAExecutable:
         for index, node in enumerate(self._schedule.graph.nodes):
             wait_for = [handle for before in waits.get(index, ()) for handle in last[before]]
             for launch, address in self._launches(node):
-                image = BoundImage(
-                    pack_launch(launch.kernel, launch.operands, address, self._schedule.slot)
-                )
+                slot = self._schedule.slot
+                if isinstance(node, Fill):
+                    slot = functools.partial(slot, dtype=node.target.view.layout.dtype)
+                image = BoundImage(pack_launch(launch.kernel, launch.operands, address, slot))
                 params = self._params(launch, image)
                 handle = check(
                     driver.cuGraphAddKernelNode(

@@ -8,7 +8,6 @@ other streams that used a block are waited for, on the device, when it is freed.
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from typing import Any
 
@@ -16,6 +15,7 @@ from cuda.bindings import driver
 from cuda.core import Stream
 
 from graphjit._errors import DeviceMemoryError
+from graphjit._locks import make_lock
 from graphjit.backends.cuda.driver import activate, check
 
 _GRANULE = 512
@@ -101,7 +101,7 @@ class Pool:
     def __init__(self, index: int) -> None:
         self._index = index
         self._core = activate(index)
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         # By stream, the one used longest ago first, then by size.
         self._free: dict[Any, defaultdict[int, list[tuple[Any, int]]]] = {}
         self._kept = 0

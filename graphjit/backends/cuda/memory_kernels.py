@@ -72,7 +72,7 @@ def fill_launch(node: Fill) -> MemoryLaunch:
     ir = frontend.kernel_ir(_kernel("fill", layout.ndim), (frontend.array_type(layout), element))
     value: Operand = node.value
     if isinstance(node.value, Constant):
-        value = constant(np.asarray(node.value.value).astype(layout.dtype)[()])
+        value = constant(element(node.value.value, layout.dtype)[()])
     return MemoryLaunch(ir, (View(target.buffer, target.offset, layout), value), _grid(layout.size))
 
 

@@ -1,0 +1,65 @@
+"""Locks for a library that garbage collection, signal handlers and forks interrupt anywhere."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Any
+
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def make_lock() -> Any:
+    """Make a reentrant lock that is free in a forked child.
+
+    Reentrant, since a finaliser or a signal handler may run in the middle of the code it guards;
+    freed, since whoever held it in the parent doesn't exist in the child.
+    """
+    lock = threading.RLock()
+    _locks.add(lock)
+    return lock
+
+
+class Turn:
+    """A lock for work that must not be entered again by the thread that is at it."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._lock = threading.Lock()
+        self._holder: int | None = None
+        _locks.add(self)
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        if self._holder == me:
+            raise RuntimeError(
+                f"{self._what} was started while this thread is at it already, from a signal "
+                "handler, a finaliser or a kernel's callback"
+            )
+        self._lock.acquire()
+        self._holder = me
+
+    def __exit__(self, *exception: object) -> None:
+        self._holder = None
+        self._lock.release()
+
+    def try_enter(self) -> bool:
+        """Enter if nobody is inside; whether that was so."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        self._holder = threading.get_ident()
+        return True
+
+    def _at_fork_reinit(self) -> None:
+        self._lock = threading.Lock()
+        self._holder = None
+
+
+def _free_all() -> None:
+    for lock in list(_locks):
+        lock._at_fork_reinit()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_all)
