@@ -669,3 +669,25 @@ def test_views_with_many_axes_are_refused_by_lower():
     lower = gj.graphed(f).trace(host, host.copy()).lower
     with pytest.raises(gj.UnsupportedKernelError, match=r"axes.*test_surprises\.py"):
         lower()
+
+
+def test_large_local_arrays_compile_quickly_and_start_cleared():
+    import time
+
+    @cuda.jit
+    def sums(x):
+        local = cuda.local.array(20_000, np.float64)
+        i = cuda.grid(1)
+        total = 0.0
+        for j in range(20_000):
+            total += local[j]
+            local[j] = x[i] * j
+        for j in range(20_000):
+            total += local[j]
+        x[i] = total
+
+    x = gj.ones(4)
+    start = time.perf_counter()
+    gj.graphed(lambda x: sums[1, 4](x))(x)
+    assert time.perf_counter() - start < 5
+    assert (np.asarray(x) == 20_000 * 19_999 / 2).all()
