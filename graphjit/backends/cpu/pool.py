@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from graphjit._locks import Turn
@@ -57,6 +58,63 @@ def aligned_buffer(size: int) -> tuple[ctypes.Array[ctypes.c_char], int]:
     return buffer, (ctypes.addressof(buffer) + 63) & -64
 
 
+class Placement:
+    """One CPU for each worker, and none of them the caller's.
+
+    A scheduler may put a thread that is woken on the CPU of the one that woke it, which is busy,
+    and leave it there for several milliseconds while another CPU idles: longer than most replays.
+    Where there are fewer workers than CPUs for them, the scheduler is left alone.
+
+    Parameters
+    ----------
+    threads : sequence of int
+        Native ids of the workers.
+    """
+
+    def __init__(self, threads: Sequence[int]) -> None:
+        self._owners: dict[int, int] = {}
+        self._caller: int | None = None
+        get_cpu = _sched_getcpu()
+        if get_cpu is None or not threads:
+            return
+        cpus = sorted(os.sched_getaffinity(0))
+        if len(cpus) != len(threads) + 1:
+            return
+        self._get_cpu = get_cpu
+        self._caller = get_cpu()
+        others = [cpu for cpu in cpus if cpu != self._caller]
+        for cpu, thread in zip(others, threads, strict=False):
+            self._place(thread, cpu)
+
+    def keep_apart(self) -> None:
+        """Move a worker whose CPU the caller has come to."""
+        if self._caller is None:
+            return
+        cpu = self._get_cpu()
+        if cpu != self._caller:
+            free, self._caller = self._caller, cpu
+            thread = self._owners.pop(cpu, None)
+            if thread is not None:
+                self._place(thread, free)
+
+    def _place(self, thread: int, cpu: int) -> None:
+        try:
+            os.sched_setaffinity(thread, {cpu})
+        except OSError:
+            self._caller = None  # not allowed here, or the thread is gone
+        else:
+            self._owners[cpu] = thread
+
+
+@functools.cache
+def _sched_getcpu() -> Any:
+    """The C library's function of that name, where there is one."""
+    if sys.platform != "linux":
+        return None
+    function = getattr(ctypes.CDLL(None), "sched_getcpu", None)
+    return function if function is not None and function() >= 0 else None
+
+
 class Crew:
     """The threads of a pool and the native memory they share.
 
@@ -94,6 +152,11 @@ class Crew:
         except RuntimeError:
             # No more threads, or the interpreter is exiting: those that run are enough.
             pass
+        self._placement = Placement([t.native_id for t in self._threads if t.native_id])
+
+    def keep_apart(self) -> None:
+        """See to it that no worker has the caller's CPU."""
+        self._placement.keep_apart()
 
     def _entry(self, index: int) -> int:
         return self._offset + HEADER_SIZE + index * ENTRY_SIZE
@@ -166,6 +229,7 @@ class Pool:
         crew = self._crew
         if crew is None:
             crew = self._crew = Crew(self._workers)
+        crew.keep_apart()
         return crew
 
     def close(self, timeout: float = _EXIT_TIMEOUT) -> None:
