@@ -57,6 +57,14 @@ def location_of(error: BaseException) -> Location:
     return found
 
 
+def raised_by_user(error: BaseException) -> bool:
+    """Whether the line that raised an exception is the user's."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and _is_users(trace.tb_frame)
+
+
 @contextlib.contextmanager
 def at_line(where: Location) -> Iterator[None]:
     """Add the user's line to whatever is raised inside."""

@@ -12,7 +12,7 @@ from graphjit._array import _shape
 from graphjit._errors import ConcretizationError, LeakedTracerError, TraceError
 from graphjit._graph import ScalarRef, View
 from graphjit._layout import Layout, contiguous
-from graphjit._location import Location, location_of, user_location
+from graphjit._location import Location, location_of, raised_by_user, user_location
 from graphjit._scalars import FUNCTIONS
 from graphjit.kernel import frontend
 
@@ -365,9 +365,12 @@ def refused_by_others(error: Exception) -> TraceError | None:
     TraceError or None
         None if tracers have nothing to do with it.
     """
-    if not isinstance(error, TypeError | ValueError | NotImplementedError) or not any(
+    kinds = TypeError | ValueError | NotImplementedError | AttributeError
+    if not isinstance(error, kinds) or not any(
         name in str(error) for name in ("ArrayTracer", "ScalarTracer")
     ):
+        return None
+    if isinstance(error, AttributeError) and raised_by_user(error):
         return None
     where = location_of(error)
     return foreign_error(f"refused a traced value ({error})", where)

@@ -12,6 +12,7 @@ from numba import cuda
 
 from graphjit._graph import Constant, Fill, Operand, View, constant
 from graphjit._layout import Layout
+from graphjit._scalars import element
 from graphjit.kernel import frontend
 from graphjit.kernel.ir import KernelIR
 
@@ -68,8 +69,8 @@ def fill_launch(node: Fill) -> MemoryLaunch:
     """The launch of ``target[...] = value``."""
     target = node.target.view
     (layout,) = _merged([target.layout])
-    element = frontend.array_type(layout).dtype
-    ir = frontend.kernel_ir(_kernel("fill", layout.ndim), (frontend.array_type(layout), element))
+    array = frontend.array_type(layout)
+    ir = frontend.kernel_ir(_kernel("fill", layout.ndim), (array, array.dtype))
     value: Operand = node.value
     if isinstance(node.value, Constant):
         value = constant(element(node.value.value, layout.dtype)[()])
