@@ -75,7 +75,7 @@ class Binding:
             for buffer, value in closures.items()
             if (value._readonly if isinstance(value, Array) else not _writeable(value))
         }
-        self._last: tuple[tuple[int, ...], Overlaps] = ((), ())
+        self._last: tuple[list[int], Overlaps] = ([], ())
 
     def bind(self, leaves: tuple[Any, ...], stream: Any) -> Call:
         """The memory of one call: arguments in place, host arrays uploaded, results allocated."""
@@ -94,10 +94,7 @@ class Binding:
                 uploads = True
         overlaps: Overlaps = ()
         if self.mutated and len(pointers) > 1:
-            starts = tuple(pointers)
-            if starts != self._last[0]:
-                self._last = (starts, self._overlaps(pointers))
-            overlaps = self._last[1]
+            overlaps = self.overlaps_of(pointers)
         call = Call(self, pointers, owners, overlaps)
         if uploads and not self.on_host:
             call.upload(self._sizes, stream)
@@ -107,6 +104,40 @@ class Binding:
             owners.append(memory)
             pointers.append(memory.address)
         return call
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether closures need no upload, so that arguments on the device need nothing at all."""
+        return self.on_host or all(type(closure) is Array for closure in self._closures)
+
+    def inputs(self) -> list[tuple[int, int]]:
+        """Leaf of each input, and what to add to its address."""
+        return list(zip(self._leaves, self._lows, strict=False))
+
+    def fixed_pointers(self) -> list[int]:
+        """Pointers of the closures, which don't change while their guards hold."""
+        lows = self._lows[len(self._leaves) :]
+        return [
+            (c._address if type(c) is Array else np.asarray(c).ctypes.data) + low
+            for c, low in zip(self._closures, lows, strict=True)
+        ]
+
+    def note_streams(self, leaves: tuple[Any, ...], stream: Any) -> None:
+        """Tell the memory of the given Arrays which stream works on it."""
+        for leaf in self._leaves:
+            memory = leaves[leaf]._memory
+            if memory.stream != stream:
+                memory.used_on(stream)
+        for closure in self._closures:
+            if isinstance(closure, Array) and closure._memory.stream != stream:
+                closure._memory.used_on(stream)
+
+    def overlaps_of(self, pointers: list[int]) -> Overlaps:
+        """Which given buffers share memory; worked out once for the same pointers again."""
+        last = self._last
+        if pointers != last[0]:
+            last = self._last = (list(pointers), self._overlaps(pointers))
+        return last[1]
 
     def _overlaps(self, pointers: list[int]) -> Overlaps:
         """Groups of given buffers that share memory, where one of the group is written."""

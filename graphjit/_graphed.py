@@ -12,6 +12,7 @@ from typing import Any, overload
 import numpy as np
 
 from graphjit._array import Array
+from graphjit._context import current_stream
 from graphjit._errors import IntegerRangeError
 from graphjit._graph import Graph
 from graphjit._guards import changed
@@ -83,7 +84,10 @@ class Graphed:
             compiled = self._plain.get(plain)
             if compiled is not None and changed(compiled.traced.guards) is None:
                 compiled.used = next(self._clock)
+                direct = compiled.direct
                 try:
+                    if direct is not None:
+                        return direct(args, current_stream())
                     return compiled.run(args, args)
                 except IntegerRangeError:
                     pass  # an integer that Numba types as uint64: another signature

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Sequence, ValuesView
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +14,9 @@ import optree
 from graphjit import _scalars, backends
 from graphjit._array import Array, adopt
 from graphjit._aval import ArrayAval, array_aval
-from graphjit._binding import Binding, Call, Overlaps
+from graphjit._binding import Binding, Overlaps
 from graphjit._context import current_stream
+from graphjit._direct import DirectCall, Result, fresh_array
 from graphjit._errors import ArgumentError, DeviceError, TraceError
 from graphjit._graph import Graph, ScalarRef
 from graphjit._guards import Guard, array_guard, guards_of
@@ -135,7 +138,7 @@ class Lowered:
 
 
 # From the leaves as given, the call's memory and the scalars' values to a leaf of the result.
-_Result = Callable[[tuple[Any, ...], Call, Sequence[Any]], Any]
+_Result = Callable[[tuple[Any, ...], Any, Sequence[Any]], Any]
 
 
 class Compiled:
@@ -169,6 +172,7 @@ class Compiled:
         )
         self._results = tuple(map(self._result, self.traced._out_leaves))
         self._executable(())
+        self.direct = self._direct_call() if self._binding.is_direct else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Replay on arguments of the shapes and dtypes it was compiled for."""
@@ -210,6 +214,7 @@ class Compiled:
         """Free what the executables own; a second call does nothing."""
         with self._lock:
             self._closed = True
+            self.direct = None
             executables, self._executables = self._executables, {}
         for executable in executables.values():
             executable.close()
@@ -226,6 +231,44 @@ class Compiled:
                     executable = self._backend.build(plan, self._device)
                     self._executables[overlaps] = executable
         return executable
+
+    def _direct_call(self) -> DirectCall | None:
+        """The short way through a call, where the results allow it."""
+        fresh = {buffer: n for n, buffer in enumerate(self.traced.graph.results)}
+        results: list[Result] = []
+        for leaf in self.traced._out_leaves:
+            if not isinstance(leaf, _Dynamic):
+                results.append(self._result(leaf))
+                continue
+            output = self.traced.graph.outputs[leaf.index]
+            if isinstance(output, ScalarRef):
+                results.append(self._result(leaf))
+            elif output.view.buffer in fresh:
+                aval = array_aval(output.view.layout, self._device)
+                index = fresh[output.view.buffer]
+                results.append(fresh_array(index, output.view.offset, aval))
+            else:
+                return None  # a view of an argument or closure
+        tree = self.traced._out_tree
+        # Not a bound method: the two would keep each other alive.
+        executables, this = self._executables, weakref.ref(self)
+
+        def executable(overlaps: Overlaps) -> Any:
+            found = executables.get(overlaps)
+            if found is None:
+                compiled = this()
+                assert compiled is not None
+                found = compiled._executable(overlaps)
+            return found
+
+        return DirectCall(
+            self._binding,
+            self._scalars,
+            self._scalar_inputs,
+            tuple(results),
+            executable,
+            None if self._single else functools.partial(optree.tree_unflatten, tree),
+        )
 
     def _result(self, leaf: _Dynamic | _Argument | _Fixed) -> _Result:
         """What makes one leaf of the result."""

@@ -18,26 +18,31 @@ _ALIGNMENT = 64
 _KEPT_BYTES = 256 * 2**20
 
 
+# Memory and the aligned address in it.
+_Block = tuple[np.ndarray[Any, Any], int]
+
+
 class _Blocks:
     """Freed blocks by size, the size freed longest ago first."""
 
     def __init__(self) -> None:
         self._lock = make_lock()
-        self._free: OrderedDict[int, list[np.ndarray[Any, Any]]] = OrderedDict()
+        self._free: OrderedDict[int, list[_Block]] = OrderedDict()
         self._kept = 0
 
-    def take(self, size: int) -> np.ndarray[Any, Any]:
+    def take(self, size: int) -> _Block:
         with self._lock:
             blocks = self._free.get(size)
             if blocks:
                 self._kept -= size
                 return blocks.pop()
         try:
-            return np.empty(size + _ALIGNMENT, np.uint8)
+            block = np.empty(size + _ALIGNMENT, np.uint8)
         except MemoryError:
             raise DeviceMemoryError(f"the CPU has no {size} bytes left") from None
+        return block, -(-block.ctypes.data // _ALIGNMENT) * _ALIGNMENT
 
-    def give(self, size: int, block: np.ndarray[Any, Any]) -> None:
+    def give(self, size: int, block: _Block) -> None:
         if size > _KEPT_BYTES:
             return
         with self._lock:
@@ -65,14 +70,15 @@ class HostMemory:
         Size.
     """
 
-    __slots__ = ("__weakref__", "_block", "address", "exported", "nbytes")
+    __slots__ = ("__weakref__", "_block", "_size", "address", "exported", "nbytes")
     stream = None
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
         self.exported = False
-        self._block = _blocks.take(_rounded(nbytes))
-        self.address = -(-self._block.ctypes.data // _ALIGNMENT) * _ALIGNMENT
+        self._size = _rounded(nbytes)
+        self._block = _blocks.take(self._size)
+        self.address = self._block[1]
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -84,7 +90,7 @@ class HostMemory:
     def __del__(self) -> None:
         block = getattr(self, "_block", None)
         if block is not None and _blocks is not None:
-            _blocks.give(_rounded(self.nbytes), block)
+            _blocks.give(self._size, block)
 
 
 class AdoptedMemory:

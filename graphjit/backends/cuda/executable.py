@@ -28,6 +28,12 @@ from graphjit.schedule.schedule import Schedule
 
 # Beyond this a kernel must be told, once, how much dynamic shared memory it may get.
 _PLAIN_SHARED = 48 * 1024
+# Sets of pointers with an instance of their own, and sets remembered for having come once.
+_MAX_INSTANCES = 8
+_MAX_SEEN = 64
+# After so many evictions no instances are made any more: the sets are too many for it to pay.
+_MAX_EVICTED = 16
+_launch = driver.cuGraphLaunch
 
 
 class CUDAExecutable:
@@ -59,6 +65,10 @@ class CUDAExecutable:
         self._stream: Any = None
         self._launched = False
         self._exec: Any = None
+        # Instances of the graph that are bound for good, by what they are bound to.
+        self._instances: dict[tuple[int, ...], Any] = {}
+        self._seen: set[tuple[int, ...]] = set()
+        self._evicted = 0
         self._graph = check(driver.cuGraphCreate(0), "creating a graph")
         try:
             self._build()
@@ -73,26 +83,29 @@ class CUDAExecutable:
     def run(self, pointers: Sequence[int], scalars: Sequence[Any], stream: Any) -> None:
         """Replay once on a stream; returns when the replay is queued."""
         activate(self._device.index)
-        packed = self._slots.pack(
-            *pointers, self._arena.address, *self._schedule.scalar_values(scalars)
-        )
-        words = self._words.unpack(packed)
+        words: tuple[int, ...] = (*pointers, self._arena.address)
+        if self._schedule.scalars:
+            values = self._schedule.scalar_values(scalars)
+            words = self._words.unpack(self._slots.pack(*words, *values))
         with self._lock:
-            if words != self._bound:
-                self._repoint(words)
-            if stream != self._stream and self._launched:
-                order(self._stream, stream)  # replays share the arena
-            self._stream = stream
-            self._launched = True
-            check(driver.cuGraphLaunch(self._exec, stream or 0), "launching a graph")
+            executable = self._instances.get(words)
+            if executable is None:
+                executable = self._instance(words)
+            if stream != self._stream or not self._launched:
+                self._change_stream(stream)
+            (error,) = _launch(executable, stream or 0)
+            if error:
+                check((error,), "launching a graph")
 
     def close(self) -> None:
         """Destroy the graph; a second call does nothing."""
         with self._lock:
-            executable, self._exec = self._exec, None
+            executables = [*self._instances.values(), self._exec]
+            self._instances, self._exec = {}, None
             graph, self._graph = self._graph, None
-        if executable is not None:
-            driver.cuGraphExecDestroy(executable)
+        for executable in executables:
+            if executable is not None:
+                driver.cuGraphExecDestroy(executable)
         if graph is not None:
             driver.cuGraphDestroy(graph)
 
@@ -186,6 +199,40 @@ class CUDAExecutable:
         params.sharedMemBytes = launch.shared_bytes
         params.kernelParams = image.address
         return params
+
+    def _change_stream(self, stream: Any) -> None:
+        """Order this stream's replays after those of the one before: they share the arena."""
+        if self._launched:
+            order(self._stream, stream)
+        for memory in (self._arena, *self._staging):
+            memory.used_on(stream)
+        self._stream = stream
+        self._launched = True
+
+    def _instance(self, words: tuple[int, ...]) -> Any:
+        """The one to launch: bound for good if the same pointers came before, else repointed.
+
+        Feedback loops (`u = step(u)`) come back to the same few sets of pointers.
+        """
+        if words not in self._seen or self._evicted >= _MAX_EVICTED:
+            if len(self._seen) >= _MAX_SEEN:
+                self._seen.clear()
+            self._seen.add(words)
+            if words != self._bound:
+                self._repoint(words)
+            return self._exec
+        for handle, image, params in self._nodes:
+            image.bind(words)
+            check(driver.cuGraphKernelNodeSetParams(handle, params), "binding a graph")
+        made = check(driver.cuGraphInstantiate(self._graph, 0), "instantiating a graph")
+        while len(self._instances) >= _MAX_INSTANCES:
+            # Destroying waits for nothing: the driver frees it when its launches are over.
+            driver.cuGraphExecDestroy(self._instances.pop(next(iter(self._instances))))
+            self._evicted += 1
+        self._instances[words] = made
+        # The images are shared with the one that is repointed: it is as if bound to nothing.
+        self._bound = (-1,) * len(words)
+        return made
 
     def _repoint(self, words: tuple[int, ...]) -> None:
         stale = {}
