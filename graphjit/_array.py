@@ -13,6 +13,7 @@ from graphjit._aval import ArrayAval, array_aval
 from graphjit._context import current_stream, current_trace, default_device
 from graphjit._errors import DeviceError
 from graphjit._layout import Layout, contiguous, layout_of
+from graphjit._operators import NoOperators
 from graphjit.backends.base import Device, Memory
 from graphjit.kernel import frontend
 
@@ -32,7 +33,7 @@ def _recorded(method: _Method) -> _Method:
     return wrapper  # type: ignore[return-value]
 
 
-class Array:
+class Array(NoOperators):
     """Device memory with a shape, a dtype and strides.
 
     Made by `array`, `asarray`, `empty` and their kin, and returned by graphed functions. It can be
@@ -56,13 +57,14 @@ class Array:
     """
 
     __slots__ = ("__weakref__", "_address", "_aval", "_memory")
-    # NumPy then leaves `ndarray + Array` and the like to this class, which has no arithmetic.
-    __array_ufunc__ = None
 
     def __init__(self, memory: Memory, address: int, aval: ArrayAval) -> None:
         self._memory = memory
         self._address = address
         self._aval = aval
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        self._refuse(f"NumPy functions ({ufunc.__name__}); copy_to_host() gives a NumPy array")
 
     @property
     def _layout(self) -> Layout:

@@ -216,7 +216,7 @@ class Fill:
 Node = Launch | Copy | Fill
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Graph:
     """A traced program.
 
@@ -278,6 +278,9 @@ class Graph:
                 if self.buffers[output.view.buffer].storage == "temporary":
                     found[output.view.buffer] = None
         return tuple(found)
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.name}: {len(self.inputs)} inputs, {len(self.nodes)} nodes>"
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

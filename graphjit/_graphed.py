@@ -6,6 +6,7 @@ import functools
 import inspect
 import itertools
 import types
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
@@ -22,6 +23,8 @@ from graphjit._stages import Compiled, Lowered, Traced, trace
 from graphjit._trace import current
 
 _CACHE_SIZE = 128
+# Traces of one signature, or evictions, after which a warning names the cause.
+_MANY_MISSES = 16
 
 
 class Graphed:
@@ -68,6 +71,8 @@ class Graphed:
         self._plain: dict[tuple[Any, ...], Compiled] = {}
         self._cache_size = max(1, cache_size)
         self._clock = itertools.count()
+        self._evicted = self._rebound = 0
+        self._warned = False
         self._lock = make_lock()
         self._owner: type | None = None
         self._name = self._signature.name
@@ -145,6 +150,22 @@ class Graphed:
             self._cache.clear()
             self._plain.clear()
 
+    def _warn_of_misses(self, found: Compiled | None) -> None:
+        """Say once that calls keep being traced anew, and why."""
+        reason = ""
+        if found is not None:
+            self._rebound += 1
+            reason = f"{changed(found.traced.guards)} between calls; pass it as an argument"
+        limit = self._evicted >= max(self._cache_size, _MANY_MISSES)
+        if limit:
+            reason = f"arguments of more than {self._cache_size} different shapes, dtypes or static"
+            reason += " values come in turns; pad them, or raise cache_size"
+        if not self._warned and (limit or self._rebound >= _MANY_MISSES):
+            self._warned = True
+            warnings.warn(
+                f"{self._signature.name} keeps being traced anew: {reason}", RuntimeWarning, 4
+            )
+
     def __set_name__(self, owner: type, name: str) -> None:
         self._owner = owner
         self._name = name
@@ -188,12 +209,14 @@ class Graphed:
             found = self._cache.get(arguments.key)
             if found is not None and changed(found.traced.guards) is None:
                 return found
+            self._warn_of_misses(found)
             compiled = self._trace(arguments).lower().compile()
             # A replaced or evicted one may still be running on another thread: it is freed when
             # nothing refers to it.
             self._plain.clear()
             self._cache.pop(arguments.key, None)
             while len(self._cache) >= self._cache_size:
+                self._evicted += 1
                 del self._cache[min(self._cache, key=lambda key: self._cache[key].used)]
             self._cache[arguments.key] = compiled
             return compiled

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import operator
 import sys
 import sysconfig
 import types
@@ -35,6 +36,8 @@ _LIBRARIES = frozenset(
     )
 )
 _MISSING = object()
+# Containers with more items than that are not looked into.
+_MAX_ITEMS = 256
 # Compared by value, so that `dt = 0.1` run again in a notebook cell is no change.
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 # How methods are called that no name in the code calls.
@@ -69,6 +72,11 @@ class Guard:
     name: str
     value: Any
     owner: str
+
+    @property
+    def is_container(self) -> bool:
+        """Whether it guards the contents of a list or dict."""
+        return False
 
     def current(self) -> Any:
         """What the name is bound to now."""
@@ -111,6 +119,30 @@ class _ArrayGuard(Guard):
 
     def __str__(self) -> str:
         return f"{self.name} was resized, reshaped, or made read-only or writeable"
+
+
+class _ItemsGuard(Guard):
+    """A closed-over list or dict: the same items, by identity, in the same places."""
+
+    @property
+    def is_container(self) -> bool:
+        return True
+
+    def current(self) -> Any:
+        return None
+
+    def holds(self) -> bool:
+        items = _items(self.holder)
+        return len(items) == len(self.value) and all(map(operator.is_, items, self.value))
+
+    def __str__(self) -> str:
+        return f"the contents of a closed-over {type(self.holder).__name__} were changed"
+
+
+def _items(container: Any) -> list[Any]:
+    if isinstance(container, dict):
+        return [*container, *container.values()]
+    return list(container)
 
 
 def _state_of(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:
@@ -205,8 +237,21 @@ def _of_value(value: Any, attributes: frozenset[str], seen: _Seen) -> Iterator[G
         # does in eager code.
         if _top(type(value).__module__) != "numba":
             yield from _of_value(value.__wrapped__, attributes, seen)
+    elif isinstance(value, dict | list | tuple) and not hasattr(value, "_fields"):
+        yield from _of_container(value, attributes, seen)
     elif not isinstance(value, _PLAIN):
         yield from _of_object(value, attributes, seen)
+
+
+def _of_container(value: Any, attributes: frozenset[str], seen: _Seen) -> Iterator[Guard]:
+    if id(value) in seen or len(value) > _MAX_ITEMS:
+        return
+    seen.add(id(value))
+    items = _items(value)
+    if not isinstance(value, tuple):
+        yield _ItemsGuard(value, "", items, "")
+    for item in items:
+        yield from _of_value(item, attributes, seen)
 
 
 def _of_object(value: Any, attributes: frozenset[str], seen: _Seen) -> Iterator[Guard]:

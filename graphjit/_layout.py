@@ -126,6 +126,8 @@ class Layout:
         ValueError
             If the sizes differ or no view has that shape.
         """
+        if -1 not in shape and math.prod(shape) != self.size:
+            raise ValueError(f"cannot reshape {self}, of {self.size} elements, to {shape}")
         try:
             return self._derived(self._model.reshape(shape, copy=False))[0]
         except ValueError as error:

@@ -52,7 +52,7 @@ class _Fixed:
     copied: bool
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Traced:
     """A function traced for arguments of certain shapes and dtypes.
 
@@ -75,6 +75,9 @@ class Traced:
     signature: Signature
     _out_tree: Any
     _out_leaves: tuple[_Dynamic | _Argument | _Fixed, ...]
+
+    def __repr__(self) -> str:
+        return f"<Traced {self.graph.name}: {len(self.graph.nodes)} nodes>"
 
     def lower(self) -> Lowered:
         """Schedule the graph for its device.
@@ -103,7 +106,7 @@ class Traced:
         return Lowered(self, plan)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Lowered:
     """A traced function with its schedule.
 
@@ -117,6 +120,9 @@ class Lowered:
 
     traced: Traced
     schedule: Schedule
+
+    def __repr__(self) -> str:
+        return f"<Lowered {self.traced.graph.name} for {self.traced.key.device}>"
 
     def as_text(self) -> str:
         """The schedule: each node, what it waits for, and its source line.
@@ -173,6 +179,9 @@ class Compiled:
         self._results = tuple(map(self._result, self.traced._out_leaves))
         self._executable(())
         self.direct = self._direct_call() if self._binding.is_direct else None
+
+    def __repr__(self) -> str:
+        return f"<Compiled {self.traced.graph.name} for {self._device}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Replay on arguments of the shapes and dtypes it was compiled for."""
@@ -315,7 +324,9 @@ def trace(function: Callable[..., Any], signature: Signature, arguments: Argumen
                 tracers.append(recorder.array_input(aval.layout, name, aval.readonly, aval.record))
             else:
                 tracers.append(recorder.scalar_input(aval.type, name))
-        dynamic = dict(zip(key.names, optree.tree_unflatten(key.tree, tracers), strict=True))
+        unflattened = optree.tree_unflatten(key.tree, tracers)
+        dynamic = dict(zip(key.names, unflattened, strict=True))
+        kept = _Kept(function, guards)
         values = tuple(
             statics[name] if name in statics else dynamic[name] for name in signature.names
         )
@@ -326,7 +337,11 @@ def trace(function: Callable[..., Any], signature: Signature, arguments: Argumen
             if refused is None:
                 raise
             raise refused from error
+        kept.check(signature.name)
+        _refuse_changed_arguments(unflattened, tracers, key, signature.name)
         out_leaves, out_tree = flatten(result)
+        # A container that the function itself changes (a log it appends to) is none it depends on.
+        guards = tuple(guard for guard in guards if not guard.is_container or guard.holds())
         guards += _guards_after(function, statics, guards)
         guards += tuple(
             array_guard(array, f"the array {recorder.name}'s graph calls c{index}")
@@ -362,6 +377,46 @@ def trace(function: Callable[..., Any], signature: Signature, arguments: Argumen
     )
 
 
+class _Kept:
+    """Where a function could store traced values, as it was before the trace."""
+
+    def __init__(self, function: Callable[..., Any], guards: tuple[Guard, ...]) -> None:
+        instance = getattr(function, "__self__", None)
+        attributes = getattr(instance, "__dict__", None)
+        self._attributes = attributes if isinstance(attributes, dict) else {}
+        self._before = dict(self._attributes)
+        self._guards = guards
+
+    def check(self, name: str) -> None:
+        """Put things back and raise if traced values were stored there."""
+        stored = [key for key, value in self._attributes.items() if isinstance(value, Tracer)]
+        if stored:
+            self._attributes.clear()
+            self._attributes.update(self._before)
+        for guard in self._guards:
+            if isinstance(guard.holder, dict) and isinstance(guard.current(), Tracer):
+                stored.append(guard.name)
+                guard.holder[guard.name] = guard.value
+        if stored:
+            raise TraceError(
+                f"{name} stored a traced value in {', '.join(map(repr, dict.fromkeys(stored)))}; "
+                "it exists only while the function is traced: return it, and assign it outside"
+            )
+
+
+def _refuse_changed_arguments(arguments: Any, tracers: list[Tracer], key: Key, name: str) -> None:
+    """Raise if the function put something else into a container that it was given."""
+    leaves, tree = flatten(arguments)
+    same = tree == key.tree and len(leaves) == len(tracers)
+    for index, tracer in enumerate(tracers):
+        if not same or leaves[index] is not tracer:
+            what = key.leaf_name(index) if same else "one of its arguments"
+            raise TraceError(
+                f"{name} changed the contents of {what}: a replay can write arrays, but not put "
+                "others into the caller's lists, dicts and objects; return the new value"
+            )
+
+
 def _guards_after(
     function: Callable[..., Any], statics: dict[str, Any], before: tuple[Guard, ...]
 ) -> tuple[Guard, ...]:
@@ -370,7 +425,7 @@ def _guards_after(
     return tuple(
         guard
         for guard in guards_of(function, statics.values())
-        if (id(guard.holder), guard.name) not in known
+        if (id(guard.holder), guard.name) not in known and not guard.is_container
     )
 
 

@@ -125,6 +125,14 @@ class Trace:
         ref = self._new_scalar(Scalar(name, function, refs, type_))
         return ScalarTracer(self, ref, type_, f"%{ref.index}")
 
+    def roots(self, ref: ScalarRef) -> tuple[str, ...]:
+        """Names of the arguments that a number is computed from."""
+        scalar = self._scalars[ref.index]
+        if scalar.op == "input":
+            return (scalar.name,)
+        found = (o for o in scalar.operands if isinstance(o, ScalarRef))
+        return tuple(dict.fromkeys(name for o in found for name in self.roots(o)))
+
     def lift(self, array: Array) -> ArrayTracer:
         """The tracer of an array that the function closes over."""
         traced: ArrayTracer = self._traced(array, "a closed-over array")
@@ -159,7 +167,7 @@ class Trace:
             argtypes = tuple(frontend.type_of(dispatcher, arg) for arg in traced)
             kernel = frontend.kernel_ir(dispatcher, frontend.select(dispatcher, argtypes))
         except GraphjitError as error:
-            raise type(error)(f"{error}\n  launched at {where}") from error.__cause__
+            raise type(error)(f"launched at {where}: {error}") from error.__cause__
         except ValueError as error:
             raise TraceError(
                 f"{name} was launched at {where} with a bad argument: {error}"
@@ -214,8 +222,11 @@ class Trace:
             )
         try:
             strides = np.broadcast_to(source._layout._model, target.shape).strides
-        except ValueError as error:
-            raise ValueError(f"{error} (at {where})") from None
+        except ValueError:
+            raise ValueError(
+                f"cannot assign an array of shape {source.shape} to one of shape {target.shape}, "
+                f"nor broadcast it (at {where})"
+            ) from None
         view = View(
             source._view.buffer, source._view.offset, Layout(target.shape, strides, source.dtype)
         )

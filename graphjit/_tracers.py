@@ -13,6 +13,7 @@ from graphjit._errors import ConcretizationError, LeakedTracerError, TraceError
 from graphjit._graph import ScalarRef, View
 from graphjit._layout import Layout, contiguous
 from graphjit._location import Location, location_of, raised_by_user, user_location
+from graphjit._operators import NoOperators
 from graphjit._scalars import FUNCTIONS
 from graphjit.kernel import frontend
 
@@ -27,6 +28,9 @@ class Recorder(Protocol):
 
     def empty(self, layout: Layout) -> ArrayTracer:
         """A temporary of that layout, uninitialised."""
+
+    def roots(self, ref: ScalarRef) -> tuple[str, ...]:
+        """Names of the arguments that a number is computed from."""
 
     def assign(self, target: ArrayTracer, value: Any) -> None:
         """Record ``target[...] = value``."""
@@ -113,7 +117,7 @@ class Tracer:
         return "return the value and convert it outside"
 
 
-class ArrayTracer(Tracer):
+class ArrayTracer(NoOperators, Tracer):
     """Stands for an array while a function is traced."""
 
     __slots__ = ("_readonly", "_record", "_view")
@@ -131,6 +135,14 @@ class ArrayTracer(Tracer):
         self._view = view
         self._readonly = readonly
         self._record = record
+
+    def _refuse(self, what: str) -> NoReturn:
+        self._live()
+        where = user_location()
+        try:
+            super()._refuse(what)
+        except TypeError as error:
+            raise TraceError(f"{error}\n  at {where}:\n    {_source(where)}") from None
 
     @property
     def _layout(self) -> Layout:
@@ -298,7 +310,11 @@ class ScalarTracer(Tracer):
         return frontend.value_type(self._type(1))
 
     def _remedy(self) -> str:
-        return f"make {self._name} static (static_argnames), or compute with it inside a kernel"
+        roots = " and ".join(self._trace.roots(self._ref)) or self._name
+        return (
+            f"make {roots} static (static_argnames), compute with it inside a kernel, or use "
+            "operators and NumPy functions (np.sqrt, np.minimum), which are recorded"
+        )
 
     def __hash__(self) -> int:
         self._concrete(

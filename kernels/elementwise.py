@@ -49,6 +49,8 @@ def map(function: Callable[..., Any], dtype: Any = None) -> Callable[..., gj.Arr
     >>> positive(gj.array([-1.0, 2.0])).copy_to_host()
     array([False,  True])
     """
+    if not callable(function):
+        raise TypeError(f"map() takes a function of elements, not a {type(function).__name__}")
     name = getattr(function, "py_func", function).__name__.strip("<>")
     scalar = function if hasattr(function, "py_func") else cuda.jit(device=True)(function)
 

@@ -29,6 +29,7 @@ def f(x, k):
     return out
 
 
+@pytest.mark.filterwarnings("ignore:f keeps being traced anew")
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
 def test_memory_does_not_grow():
     x = gj.ones(1000)

@@ -691,3 +691,123 @@ def test_large_local_arrays_compile_quickly_and_start_cleared():
     gj.graphed(lambda x: sums[1, 4](x))(x)
     assert time.perf_counter() - start < 5
     assert (np.asarray(x) == 20_000 * 19_999 / 2).all()
+
+
+# -- what a newcomer tripped over ---------------------------------------------------------------
+
+
+def test_operators_on_arrays_say_what_to_do():
+    x = gj.ones(3)
+    uses = [
+        lambda x: x + x,
+        lambda x: 2 * x,
+        lambda x: x == 1.0,
+        lambda x: x != x[:],
+        lambda x: x > 0,
+        lambda x: -x,
+        lambda x: x @ x,
+        lambda x: x.__iadd__(1),
+        lambda x: 1.0 in x,
+        lambda x: np.ones(3) + x,
+    ]
+    for use in uses:
+        with pytest.raises(TypeError, match=r"graphjit\.kernels"):
+            use(x)
+        with pytest.raises(gj.GraphjitError, match=r"(?s)(kernel).*test_surprises\.py|test_sur"):
+            gj.graphed(use)(x)
+    for name in ("sum", "fill", "tolist"):
+        for target in (x, gj.graphed(lambda x: x)(x)):
+            with pytest.raises(AttributeError, match="reduce_sum"):
+                getattr(target, name)
+    assert (x == None) is False and x in [x] and hash(x) == hash(x)  # noqa: E711
+
+
+def test_contents_of_closed_over_containers_are_guarded():
+    params = {"a": gj.full(1, 1.0), "k": 1.0}
+    weights = [gj.full(1, 1.0)]
+    nested = {"deep": {"k": 1.0}}
+
+    @gj.graphed
+    def f(x):
+        out = gj.empty(1)
+        scale[1, 1](params["a"], out, params["k"] * nested["deep"]["k"])
+        scale[1, 1](out, out, 1.0 if len(weights) == 1 else 10.0)
+        return out
+
+    x = gj.zeros(1)
+    assert first(f(x)) == 1
+    params["k"] = 5.0
+    assert first(f(x)) == 5
+    params["a"] = gj.full(1, 2.0)
+    assert first(f(x)) == 10
+    weights.append(weights[0])
+    assert first(f(x)) == 100
+    nested["deep"]["k"] = 2.0
+    assert first(f(x)) == 200
+
+
+def test_changing_a_container_that_was_passed_in_is_refused():
+    @dataclasses.dataclass
+    class S:
+        u: object
+
+    def into_dict(d):
+        d["u"] = d["u"].copy()
+
+    def into_list(values):
+        values.append(values[0])
+
+    def into_object(s):
+        s.u = s.u.copy()
+
+    x = gj.zeros(1)
+    for function, value in ((into_dict, {"u": x}), (into_list, [x]), (into_object, S(x))):
+        with pytest.raises(gj.TraceError, match="changed the contents of"):
+            gj.graphed(function)(value)
+
+
+def test_storing_a_traced_value_is_refused_and_undone():
+    class Solver:
+        def __init__(self):
+            self.u = gj.zeros(1)
+
+        @gj.graphed
+        def step(self):
+            self.u = self.u.copy()
+
+    solver = Solver()
+    before = solver.u
+    with pytest.raises(gj.TraceError, match="stored a traced value in 'u'"):
+        solver.step()
+    assert solver.u is before
+
+
+def test_a_function_that_keeps_being_traced_says_so_once():
+    class Solver:
+        n = 0
+
+        @gj.graphed
+        def step(self, x):
+            return filled(float(self.n))
+
+    solver, x = Solver(), gj.zeros(1)
+    with pytest.warns(RuntimeWarning, match="step keeps being traced anew: .*'n' was rebound") as w:
+        for _ in range(40):
+            solver.n += 1
+            solver.step(x)
+    assert len(w) == 1
+
+
+def test_derived_numbers_name_the_argument_they_come_from():
+    def f(x, n):
+        increment[(n + 255) // 256, 256](x)
+
+    with pytest.raises(gj.ConcretizationError, match=r"make n static.*np\.minimum"):
+        gj.graphed(f)(gj.zeros(1), 3)
+
+
+def test_representations_are_short():
+    f = gj.graphed(lambda x: x[1:])
+    traced = f.trace(gj.zeros(3))
+    for value in (traced, traced.graph, traced.lower(), traced.lower().compile(), f):
+        assert len(repr(value)) < 80 and "<lambda>" in repr(value)

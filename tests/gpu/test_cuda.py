@@ -287,6 +287,7 @@ def test_kernels_with_signatures_convert_their_scalars():
         f(gj.zeros(1), 1.0)
 
 
+@pytest.mark.filterwarnings("ignore:scaled keeps being traced anew")
 def test_memory_over_many_calls_and_functions():
     from cuda.bindings import driver
 
