@@ -18,6 +18,7 @@ from graphjit._creation import (
 from graphjit._errors import (
     ArgumentError,
     ConcretizationError,
+    CUDAError,
     DeviceError,
     DeviceMemoryError,
     DTypeError,
@@ -26,6 +27,7 @@ from graphjit._errors import (
     KernelCompileError,
     LaunchError,
     LeakedTracerError,
+    SimulatorError,
     TraceError,
     UnsupportedKernelError,
 )
@@ -42,6 +44,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ArgumentError",
     "Array",
+    "CUDAError",
     "Compiled",
     "ConcretizationError",
     "DTypeError",
@@ -56,6 +59,7 @@ __all__ = [
     "LaunchError",
     "LeakedTracerError",
     "Lowered",
+    "SimulatorError",
     "TraceError",
     "Traced",
     "UnsupportedKernelError",

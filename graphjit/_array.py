@@ -125,17 +125,64 @@ class Array(NoOperators):
 
     @_recorded
     def transpose(self, *axes: int) -> Array:
-        """The view with its axes permuted, or reversed where none are given."""
+        """The view with its axes permuted.
+
+        Parameters
+        ----------
+        *axes : int
+            The new order; reversed if none are given.
+
+        Returns
+        -------
+        Array
+            Of the same memory.
+
+        Raises
+        ------
+        ValueError
+            If these aren't the axes.
+        """
         return self._view(self._layout.transpose(axes or None), 0)
 
     @_recorded
     def reshape(self, *shape: Any) -> Array:
-        """The view of another shape; raises ValueError where only a copy could have it."""
+        """The view of another shape.
+
+        Parameters
+        ----------
+        *shape : int or tuple of int
+            The new shape; one length may be -1.
+
+        Returns
+        -------
+        Array
+            Of the same memory.
+
+        Raises
+        ------
+        ValueError
+            If the sizes differ, or only a copy could have that shape.
+        """
         return self._view(self._layout.reshape(_shape(shape)), 0)
 
     @_recorded
     def ravel(self, order: str = "C") -> Array:
-        """The one-dimensional view; a copy where there is none, as in NumPy."""
+        """The elements in one dimension: a view where there is one, else a copy.
+
+        Parameters
+        ----------
+        order : {"C", "F", "A"}
+            Last axis fastest, first axis fastest, or as the memory is.
+
+        Returns
+        -------
+        Array
+
+        Raises
+        ------
+        ValueError
+            If there is no such order.
+        """
         turned = self.transpose() if self._layout.ravels_columns(order) else self
         if turned._layout.order != "C":
             return turned.copy().reshape(-1)
@@ -204,13 +251,17 @@ class Array(NoOperators):
         return from_host(self.copy_to_host().astype(dtype), self._device)
 
     @_recorded
-    def copy_to_host(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+    def copy_to_host(
+        self, out: np.ndarray[Any, Any] | None = None, stream: Any = 0
+    ) -> np.ndarray[Any, Any]:
         """The elements as a fresh NumPy array, once they are computed.
 
         Parameters
         ----------
         out : numpy.ndarray, optional
             Written in place of a fresh array.
+        stream : object
+            Ignored; taken since Numba's arrays take it. The copy waits for all of the device.
 
         Returns
         -------
@@ -225,13 +276,38 @@ class Array(NoOperators):
         return out
 
     @_recorded
-    def copy_to_device(self, source: Any) -> None:
-        """Overwrite the elements with those of a NumPy array or an Array of the same shape."""
+    def copy_to_device(self, source: Any, stream: Any = 0) -> None:
+        """Overwrite the elements with those of another array.
+
+        Parameters
+        ----------
+        source : array-like
+            NumPy array or Array of the same shape, or one that NumPy broadcasts to it.
+        stream : object
+            Ignored; taken since Numba's arrays take it. Use `graphjit.stream`.
+
+        Raises
+        ------
+        ValueError
+            If the shapes don't fit, or this array is read-only.
+        DeviceError
+            If `source` is an Array on another device.
+        """
         self[...] = source
 
     @_recorded
     def item(self) -> Any:
-        """The only element, as a Python scalar."""
+        """The only element, as a Python scalar.
+
+        Returns
+        -------
+        bool, int, float or complex
+
+        Raises
+        ------
+        ValueError
+            If there is more than one element.
+        """
         return self.copy_to_host().item()
 
     @_recorded

@@ -120,19 +120,25 @@ class use_backend:
     def __init__(self, backend: str) -> None:
         global _process_device
         self._device = _first_device(backend)
-        self._previous = _process_device
-        _process_device = self._device
-        self._outer: Device | None = None
+        # What to undo when it turns out to be a with block: this thread's choice, the process's.
+        self._undo: tuple[Device | None, Device | None] | None = (_state.device, _process_device)
+        self._outer: list[Device | None] = []
+        if _state.device is not None:
+            _state.device = self._device  # inside a with block: for the rest of it
+        else:
+            _process_device = self._device
 
     def __enter__(self) -> Device:
         global _process_device
-        _process_device = self._previous
-        self._outer = _state.device
+        if self._undo is not None:
+            _state.device, _process_device = self._undo
+            self._undo = None
+        self._outer.append(_state.device)
         _state.device = self._device
         return self._device
 
     def __exit__(self, *exception: object) -> None:
-        _state.device = self._outer
+        _state.device = self._outer.pop()
 
 
 @contextlib.contextmanager

@@ -236,6 +236,7 @@ def asarray(value: ArrayLike, dtype: Any = None, *, device: Device | None = None
     if trace is not None and isinstance(value, Array):
         value = trace.lift(value)
     if isinstance(value, ArrayTracer):
+        value._live()
         return value if dtype is None or np.dtype(dtype) == value.dtype else array(value, dtype)
     if trace is None:
         adopted = adopt(value, device)
@@ -332,7 +333,9 @@ def full_like(
 
 
 def _like(other: Any, dtype: Any, shape: Shape | None) -> tuple[Layout, Device | None]:
-    if not isinstance(other, ArrayTracer):
+    if isinstance(other, ArrayTracer):
+        other._live()
+    else:
         adopted = adopt(other)
         if adopted is None:
             other = np.asarray(other)

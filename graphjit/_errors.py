@@ -47,5 +47,13 @@ class UnsupportedKernelError(GraphjitError, RuntimeError):
     """A backend can't run a kernel; the message names the feature and who can."""
 
 
-class DeviceMemoryError(GraphjitError, MemoryError):
+class DeviceMemoryError(GraphjitError, MemoryError, RuntimeError):
     """A device has not enough memory left."""
+
+
+class CUDAError(GraphjitError, RuntimeError):
+    """The CUDA driver refused a call or reports a fault on the device."""
+
+
+class SimulatorError(GraphjitError, RuntimeError):
+    """Numba's CUDA simulator is on, which graphjit can't trace."""

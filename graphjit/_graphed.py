@@ -121,10 +121,20 @@ class Graphed:
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for these arguments, without running anything.
 
+        Parameters
+        ----------
+        *args, **kwargs
+            What the function takes; arrays only for their shapes and dtypes.
+
         Returns
         -------
         Traced
             Its `graph` is what the function does.
+
+        Raises
+        ------
+        GraphjitError
+            If the function can't be traced for them; each kind has its own class.
 
         Examples
         --------
@@ -138,9 +148,19 @@ class Graphed:
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace and schedule for these arguments, without running anything.
 
+        Parameters
+        ----------
+        *args, **kwargs
+            As for `trace`.
+
         Returns
         -------
         Lowered
+
+        Raises
+        ------
+        UnsupportedKernelError
+            If the device's backend can't run one of the kernels.
         """
         return self.trace(*args, **kwargs).lower()
 

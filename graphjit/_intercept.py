@@ -211,6 +211,8 @@ def _is_fortran(ary: Any) -> bool:
 def _to_device(original: Any, obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
     trace = current()
     if trace is None:
+        if isinstance(obj, Tracer):
+            raise obj._elsewhere()
         return original(obj, stream, copy, to)
     if to is not None:
         to[...] = obj

@@ -16,6 +16,7 @@ from graphjit._aval import Aval, ScalarAval, array_aval
 from graphjit._context import default_device
 from graphjit._errors import ArgumentError, DeviceError, IntegerRangeError
 from graphjit._layout import Layout, layout_of
+from graphjit._location import user_location
 from graphjit._trace import SCALARS
 from graphjit._tracers import Tracer
 from graphjit.backends.base import Device
@@ -117,7 +118,7 @@ class Signature:
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise ArgumentError(f"{self.name}(): {error}") from None
+            raise ArgumentError(f"{self.name}(): {error}{_called()}") from None
         bound.apply_defaults()
         return tuple(bound.arguments[name] for name in self.names)
 
@@ -163,6 +164,11 @@ class Signature:
         return Arguments(tuple(arrays), key, tuple(leaves))
 
 
+def _called() -> str:
+    """Where the user made the call, for the end of a message."""
+    return f"\n  called at {user_location()}"
+
+
 @dataclass(frozen=True)
 class _Where:
     """Names a leaf in messages."""
@@ -189,7 +195,7 @@ class Static:
         except TypeError:
             raise ArgumentError(
                 f"{function}(): the static argument {name!r} is a {type(value).__name__}, which "
-                "has no hash; pass a tuple, a string or another immutable value"
+                f"has no hash; pass a tuple, a string or another immutable value{_called()}"
             ) from None
 
     def __hash__(self) -> int:
@@ -282,7 +288,7 @@ def _leaf(value: Any, where: _Where, index: int) -> Any:
         if not 0 <= value < 2**64:
             raise IntegerRangeError(
                 f"{where.function}(): the integer {where.name(index)}={value} doesn't fit in 64 "
-                "bits"
+                f"bits{_called()}"
             )
         return np.uint64(value)  # as Numba types it
     if isinstance(value, (Array, *SCALARS, np.void)):
@@ -291,7 +297,7 @@ def _leaf(value: Any, where: _Where, index: int) -> Any:
         if value.dtype.hasobject or value.dtype.kind in "USO":
             raise ArgumentError(
                 f"{where.function}(): argument {where.name(index)} has dtype {value.dtype}, "
-                "which kernels don't take"
+                f"which kernels don't take{_called()}"
             )
         return value
     if isinstance(value, Tracer):
@@ -303,7 +309,8 @@ def _leaf(value: Any, where: _Where, index: int) -> Any:
         return np.from_dlpack(value)
     raise ArgumentError(
         f"{where.function}(): argument {where.name(index)} is a {type(value).__name__}, neither an "
-        "array nor a number; convert it with graphjit.asarray, or make it static (static_argnames)"
+        "array nor a number; convert it with graphjit.asarray, or make it static "
+        f"(static_argnames){_called()}"
     )
 
 
@@ -327,6 +334,6 @@ def _device(leaves: list[Any], where: _Where) -> Device:
             elif leaf._device != found:
                 raise DeviceError(
                     f"{where.function}(): argument {where.name(first)} is on {found} and "
-                    f"{where.name(index)} on {leaf._device}; move one of them"
+                    f"{where.name(index)} on {leaf._device}; move one of them" + _called()
                 )
     return found or default_device()

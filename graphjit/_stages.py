@@ -20,6 +20,7 @@ from graphjit._direct import DirectCall, Result, fresh_array
 from graphjit._errors import ArgumentError, DeviceError, TraceError
 from graphjit._graph import Graph, ScalarRef
 from graphjit._guards import Guard, array_guard, guards_of
+from graphjit._location import user_location
 from graphjit._locks import make_lock
 from graphjit._signature import NAMESPACE, Arguments, Key, Signature, flatten
 from graphjit._trace import Trace
@@ -99,7 +100,7 @@ class Traced:
             if isinstance(array, Array) and array._device != device:
                 raise DeviceError(
                     f"{self.graph.name} closes over an array on {array._device}, and is called on "
-                    f"{device}; move one of them"
+                    f"{device}; move one of them\n  called at {user_location()}"
                 )
         plan = schedule(self.graph)
         backends.get(device.backend).check(plan)

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from graphjit._array import _shape
+from graphjit._context import current_trace
 from graphjit._errors import ConcretizationError, LeakedTracerError, TraceError
 from graphjit._graph import ScalarRef, View
 from graphjit._layout import Layout, contiguous
@@ -67,6 +68,11 @@ class Tracer:
     def _elsewhere(self) -> TraceError:
         """The error for a use outside the trace that is running."""
         self._live()
+        if current_trace() is not None:
+            return TraceError(
+                f"{self!r} belongs to the trace of {self._trace.name}, and was used at "
+                f"{user_location()} in one inside it; pass it as an argument"
+            )
         return TraceError(
             f"{self!r}, of the trace of {self._trace.name}, was used at {user_location()} on a "
             "thread that isn't tracing; launch kernels and call graphed functions on the thread "

@@ -120,9 +120,7 @@ STEP = st.tuples(
 )
 
 
-@settings(
-    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(STEP, min_size=1, max_size=16), st.integers(-2, 3), st.booleans())
 def test_replay_equals_eager_order(backend, program, k, alias):
     rng = np.random.default_rng(len(program))
@@ -150,9 +148,7 @@ def test_replay_equals_eager_order(backend, program, k, alias):
     del given_arrays
 
 
-@settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(

@@ -200,7 +200,7 @@ def test_hazards_against_brute_force(seed):
         assert ordered or apart
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None)
 @given(st.data())
 def test_overlap_against_numpy(data):
     base = np.zeros((6, 8), np.int16)

@@ -45,9 +45,6 @@ def first(array):
     return np.asarray(array).ravel()[0]
 
 
-X = gj.zeros(1) if False else None
-
-
 # -- closed-over Arrays -------------------------------------------------------------------------
 
 

@@ -22,13 +22,13 @@ from numba.cuda.core import config
 from graphjit._errors import (
     DeviceError,
     DTypeError,
-    GraphjitError,
     KernelCompileError,
+    SimulatorError,
     UnsupportedKernelError,
 )
 
 if config.ENABLE_CUDASIM:
-    raise GraphjitError(
+    raise SimulatorError(
         "NUMBA_ENABLE_CUDASIM=1 replaces Numba's compiler by a simulator, which graphjit can't "
         "trace; unset it (graphjit runs kernels on the CPU without a GPU and without the simulator)"
     )

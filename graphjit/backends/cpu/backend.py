@@ -7,7 +7,7 @@ import math
 import platform
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,11 @@ from graphjit._layout import Layout
 from graphjit.backends.base import Device, Memory
 from graphjit.backends.cpu.memory import AdoptedMemory, HostMemory
 from graphjit.kernel.access import fast_axis
+from graphjit.kernel.packing import ParamImage
 from graphjit.schedule.schedule import Schedule
+
+if TYPE_CHECKING:
+    from graphjit.backends.cpu.codegen import NativeKernel
 
 
 class CPUBackend:
@@ -63,14 +67,15 @@ class CPUBackend:
         from graphjit.backends.cpu.codegen import check_kernel
 
         for node in schedule.graph.nodes:
-            if isinstance(node, Launch):
-                check_kernel(node.kernel)
-                continue
             try:
-                _memory_step(schedule, node)
-            except ValueError as error:
+                if isinstance(node, Launch):
+                    check_kernel(node.kernel)
+                    _native(schedule, node)  # what only code generation finds out
+                else:
+                    _memory_step(schedule, node)
+            except (UnsupportedKernelError, ValueError) as error:
                 raise UnsupportedKernelError(
-                    f"{error}, on the cpu backend (at {node.location})"
+                    f"{error} (on the cpu backend, at {node.location})"
                 ) from None
 
     def build(self, schedule: Schedule, device: Device) -> CPUExecutable:
@@ -109,15 +114,12 @@ class CPUExecutable:
         self._program.close()
 
     def _step(self, node: Node) -> Any:
-        from graphjit.backends.cpu.codegen import compile_kernel
         from graphjit.backends.cpu.program import Step
 
         schedule = self._schedule
         if not isinstance(node, Launch):
             return _memory_step(schedule, node)
-        image = schedule.image(node)
-        axis = fast_axis(node.kernel.accesses, image.integers(), node.block)
-        native = compile_kernel(node.kernel, axis)
+        image, native = _native(schedule, node)
         self._kernels.append(native)
         threads = math.prod(node.block)
         return Step(
@@ -130,6 +132,15 @@ class CPUExecutable:
             node.kernel.name,
             math.prod(node.grid) * threads,
         )
+
+
+def _native(schedule: Schedule, node: Launch) -> tuple[ParamImage, NativeKernel]:
+    """A launch's parameters and its kernel as native code; compiled once."""
+    from graphjit.backends.cpu.codegen import compile_kernel
+
+    image = schedule.image(node)
+    axis = fast_axis(node.kernel.accesses, image.integers(), node.block)
+    return image, compile_kernel(node.kernel, axis)
 
 
 def _memory_step(schedule: Schedule, node: Copy | Fill) -> Any:

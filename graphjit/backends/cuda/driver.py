@@ -8,13 +8,9 @@ from typing import Any
 from cuda.bindings import driver
 from cuda.core import Device as CoreDevice
 
-from graphjit._errors import DeviceMemoryError, GraphjitError
+from graphjit._errors import CUDAError, DeviceMemoryError
 
 _current = threading.local()
-
-
-class CUDAError(GraphjitError, RuntimeError):
-    """The CUDA driver refused a call or reports a fault on the device."""
 
 
 def check(result: tuple[Any, ...], what: str) -> Any:
