@@ -12,7 +12,7 @@ from graphjit import backends
 from graphjit._aval import ArrayAval, array_aval
 from graphjit._context import current_stream, current_trace, default_device
 from graphjit._errors import DeviceError
-from graphjit._layout import Layout, contiguous, layout_of
+from graphjit._layout import Layout, contiguous
 from graphjit._operators import NoOperators
 from graphjit.backends.base import Device, Memory
 from graphjit.kernel import frontend
@@ -209,10 +209,12 @@ class Array(NoOperators):
                     value._address, value._layout, target._address, target._layout, current_stream()
                 )
                 return
-        host = np.empty(target.shape, target.dtype)
+        uniform = isinstance(value, (bool, int, float, complex, np.generic))
+        host = np.empty(() if uniform else target.shape, target.dtype)
         with np.errstate(over="ignore"):
             host[...] = value
-        backend.upload(host, target._address, target._layout, current_stream())
+        send = backend.fill if uniform else backend.upload
+        send(host, target._address, target._layout, current_stream())
 
     def __len__(self) -> int:
         if not self.shape:
@@ -429,47 +431,6 @@ def from_host(value: np.ndarray[Any, Any], device: Device | None = None) -> Arra
         value, result._address, result._layout, current_stream()
     )
     return result
-
-
-def adopt(value: Any, device: Device | None = None) -> Array | None:
-    """The array of another library as an Array over the same memory, without a copy.
-
-    Parameters
-    ----------
-    value : object
-        An Array, or anything with ``__cuda_array_interface__``; NumPy arrays on the CPU.
-    device : Device, optional
-        The device wanted; the default one if none is named.
-
-    Returns
-    -------
-    Array or None
-        None if there is nothing to adopt on that device without a copy.
-    """
-    if isinstance(value, Array):
-        return value
-    if isinstance(value, np.ndarray):
-        device = device or default_device()
-        if device.backend != "cpu":
-            return None
-        return _over(value.ctypes.data, layout_of(value), device, value, not value.flags.writeable)
-    interface = getattr(value, "__cuda_array_interface__", None)
-    if interface is None:
-        return None
-    dtype = np.dtype(interface["typestr"])
-    if dtype.kind == "V" and interface.get("descr"):
-        dtype = np.dtype(interface["descr"])
-    shape = tuple(interface["shape"])
-    strides = interface.get("strides") or contiguous(shape, dtype).strides
-    address, readonly = interface["data"]
-    cuda_device = backends.get("cuda").devices()[0]
-    return _over(address, Layout(shape, tuple(strides), dtype), cuda_device, value, bool(readonly))
-
-
-def _over(address: int, layout: Layout, device: Device, owner: object, readonly: bool) -> Array:
-    low, high = layout.extent
-    memory = backends.get(device.backend).adopt(device, address + low, high - low, owner)
-    return Array(memory, address, array_aval(layout, device, readonly))
 
 
 def _shape(shape: tuple[Any, ...]) -> tuple[int, ...]:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from graphjit import backends
-from graphjit._array import Array, adopt
+from graphjit._adoption import adopt
+from graphjit._array import Array
 from graphjit._aval import ArrayAval, Aval
 from graphjit._graph import Graph, View
 from graphjit._layout import Layout, contiguous

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from graphjit import _array
-from graphjit._array import Array, adopt, from_host
+from graphjit._adoption import adopt
+from graphjit._array import Array, from_host
 from graphjit._layout import Layout, contiguous
+from graphjit._refusals import concretization_error
 from graphjit._trace import current, to_device
-from graphjit._tracers import ArrayTracer, ScalarTracer, Tracer, concretization_error
+from graphjit._tracers import ArrayTracer, ScalarTracer, Tracer
 from graphjit.backends.base import Device
 from graphjit.kernel import frontend
 
@@ -82,6 +84,13 @@ def full(
     -------
     Array
 
+    Raises
+    ------
+    DTypeError
+        If Numba kernels have no such element type.
+    DeviceMemoryError
+        If the device has not enough memory.
+
     Examples
     --------
     >>> import graphjit as gj
@@ -95,9 +104,6 @@ def full(
             else np.asarray(fill_value).dtype
         )
     layout = contiguous(_shape(shape), dtype, order)
-    if current() is None:
-        host = np.full(layout.shape, fill_value, layout.dtype, order="F" if order == "F" else "C")
-        return from_host(host, device)
     result = _new(layout, device)
     result[...] = fill_value
     return result

@@ -19,8 +19,9 @@ from graphjit._graph import Graph
 from graphjit._guards import changed
 from graphjit._locks import make_lock
 from graphjit._signature import Arguments, Key, Signature, is_pytree
-from graphjit._stages import Compiled, Lowered, Traced, trace
+from graphjit._stages import Compiled, Lowered, Traced
 from graphjit._trace import current
+from graphjit._tracing import trace
 
 _CACHE_SIZE = 128
 # Traces of one signature, or evictions, after which a warning names the cause.

@@ -19,8 +19,9 @@ from graphjit._array import Array
 from graphjit._errors import TraceError
 from graphjit._layout import Layout, contiguous
 from graphjit._location import user_location
+from graphjit._refusals import concretization_error
 from graphjit._trace import current, to_device
-from graphjit._tracers import ArrayTracer, Tracer, concretization_error
+from graphjit._tracers import ArrayTracer, Tracer
 from graphjit.kernel import frontend
 
 # forall() without a block size asks the driver for occupancy; a trace has no driver to ask. With

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import optree
 
-from graphjit._array import Array, adopt
+from graphjit._adoption import adopt
+from graphjit._array import Array
 from graphjit._aval import Aval, ScalarAval, array_aval
 from graphjit._context import default_device
 from graphjit._errors import ArgumentError, DeviceError, IntegerRangeError

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from graphjit import _scalars
-from graphjit._array import Array, adopt
+from graphjit._adoption import adopt
+from graphjit._array import Array
 from graphjit._context import current_trace, set_trace
 from graphjit._errors import GraphjitError, LaunchError, TraceError
 from graphjit._graph import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
@@ -10,11 +9,12 @@ import numpy as np
 
 from graphjit._array import _shape
 from graphjit._context import current_trace
-from graphjit._errors import ConcretizationError, LeakedTracerError, TraceError
+from graphjit._errors import LeakedTracerError, TraceError
 from graphjit._graph import ScalarRef, View
 from graphjit._layout import Layout, contiguous
-from graphjit._location import Location, location_of, raised_by_user, user_location
+from graphjit._location import user_location
 from graphjit._operators import NoOperators
+from graphjit._refusals import concretization_error, foreign_error, source_line
 from graphjit._scalars import FUNCTIONS
 from graphjit.kernel import frontend
 
@@ -148,7 +148,7 @@ class ArrayTracer(NoOperators, Tracer):
         try:
             super()._refuse(what)
         except TypeError as error:
-            raise TraceError(f"{error}\n  at {where}:\n    {_source(where)}") from None
+            raise TraceError(f"{error}\n  at {where}:\n    {source_line(where)}") from None
 
     @property
     def _layout(self) -> Layout:
@@ -362,50 +362,3 @@ for _name in "lt le gt ge eq ne neg pos invert".split():
     setattr(ScalarTracer, f"__{_name}__", _record(_name, False))
 for _name in "abs floor ceil trunc".split():
     setattr(ScalarTracer, f"__{_name}__", _record(_name, False))
-
-
-def foreign_error(what: str, where: Location) -> TraceError:
-    """The error for a tracer that was handed to another library."""
-    return TraceError(
-        f"another library {what} at {where}:\n    {_source(where)}\n"
-        "only Numba kernels become part of a graph (CuPy raw kernels, ufuncs of "
-        "@vectorize(target=\"cuda\") and other libraries' calls don't); call it outside @graphed, "
-        "or write it as a @cuda.jit kernel"
-    )
-
-
-def refused_by_others(error: Exception) -> TraceError | None:
-    """What to raise for an exception with which another library refused a tracer.
-
-    Parameters
-    ----------
-    error : Exception
-        What came out of a traced function.
-
-    Returns
-    -------
-    TraceError or None
-        None if tracers have nothing to do with it.
-    """
-    kinds = TypeError | ValueError | NotImplementedError | AttributeError
-    if not isinstance(error, kinds) or not any(
-        name in str(error) for name in ("ArrayTracer", "ScalarTracer")
-    ):
-        return None
-    if isinstance(error, AttributeError) and raised_by_user(error):
-        return None
-    where = location_of(error)
-    return foreign_error(f"refused a traced value ({error})", where)
-
-
-def concretization_error(use: str, value: Any, remedy: str) -> ConcretizationError:
-    """The error for a use that needs a traced value now, with the user's line."""
-    where = user_location()
-    return ConcretizationError(
-        f"{use} needs the value of {value!r}, which only exists when the graph runs.\n"
-        f"  at {where}:\n    {_source(where)}\n  {remedy}"
-    )
-
-
-def _source(where: Location) -> str:
-    return linecache.getline(where.file, where.line).strip() or "<source not available>"

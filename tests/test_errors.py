@@ -82,6 +82,18 @@ def test_a_dtype_that_numba_lacks():
         bump(np.zeros(3, np.longdouble))
 
 
+def test_errors_about_arguments_name_the_call():
+    calls = (
+        lambda: bump(),
+        lambda: bump("text"),
+        lambda: bump.trace(np.array([None])),
+    )
+    for call in calls:
+        line = call.__code__.co_firstlineno
+        with pytest.raises(gj.ArgumentError, match=rf"called at .*test_errors\.py:{line}\b"):
+            call()
+
+
 def test_mixed_devices():
     elsewhere = gj.Device("cuda", 0, "pretended")
     x = gj.zeros(3)
@@ -91,7 +103,10 @@ def test_mixed_devices():
     def f(x, tree):
         add[1, 32](x, tree["y"], x)
 
-    with pytest.raises(gj.DeviceError, match=r"argument x is on cpu:0 and tree\['y'\] on cuda:0"):
+    with pytest.raises(
+        gj.DeviceError,
+        match=r"(?s)argument x is on cpu:0 and tree\['y'\] on cuda:0.*test_errors\.py:\d+",
+    ):
         f(x, {"y": y})
     refused(gj.DeviceError, "closes over an array on cuda:0", lambda x: add[1, 32](x, y, x), x)
     with pytest.raises(gj.DeviceError, match="no backend 'tpu'"):

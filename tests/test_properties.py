@@ -124,28 +124,21 @@ STEP = st.tuples(
 @given(st.lists(STEP, min_size=1, max_size=16), st.integers(-2, 3), st.booleans())
 def test_replay_equals_eager_order(backend, program, k, alias):
     rng = np.random.default_rng(len(program))
-    host = [rng.integers(-4, 5, N).astype(float) for _ in range(2)]
-    given_arrays = [host[0], host[0] if alias else host[1]]
+    expected = [rng.integers(-4, 5, N).astype(float) for _ in range(2)]
+    mine = [gj.array(a) for a in expected]
 
     def traced(x, y, k):
-        return run(Traced, program, [x, y], k)
-
-    if alias:
         # Which operations are racy depends on what aliases, which a trace can't know.
-        def traced(x, y, k):
-            return run(Traced, program, [x, x], k)
+        return run(Traced, program, [x, x if alias else y], k)
 
     f = gj.graphed(traced)
-    expected = [a.copy() for a in host]
-    mine = [gj.array(a) for a in host]
     for value in (float(k), float(k) + 1):
-        wants = run(Eager, program, [expected[0], expected[0] if alias else expected[1]], value)
+        wants = run(Eager, program, [expected[0], expected[0 if alias else 1]], value)
         gots = f(*mine, value)
         for got, want in zip(gots, wants, strict=True):
             np.testing.assert_array_equal(got.copy_to_host(), want)
         for got, want in zip(mine, expected, strict=True):
             np.testing.assert_array_equal(got.copy_to_host(), want)
-    del given_arrays
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

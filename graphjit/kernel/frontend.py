@@ -9,13 +9,11 @@ import contextlib
 import functools
 import inspect
 import os
-import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import llvmlite.binding as llvm
 from numba.cuda import types
 from numba.cuda.core import config
 
@@ -44,6 +42,7 @@ from graphjit._layout import Layout
 from graphjit._locks import make_lock
 from graphjit.kernel.effects import analyse
 from graphjit.kernel.ir import Effects, KernelIR, expand, leaves_of
+from graphjit.kernel.linking import linked_module, with_memset
 
 # A compute capability for IR where no device says otherwise: what is traced without a GPU.
 _DEFAULT_CC = (9, 0)
@@ -213,6 +212,7 @@ def declare_effects(
     reads, writes : tuple of str
         Names of the array arguments whose contents a launch uses, and may change. An argument
         that is only partly overwritten needs only `writes`: what isn't overwritten survives.
+        Arrays that the kernel captures stay as inferred: read and written.
 
     Raises
     ------
@@ -257,7 +257,7 @@ def _compile(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> KernelIR:
         )
     try:
         library, entry = _lower(dispatcher, argtypes)
-        module = _linked([_with_memset(text) for text in library.llvm_strs])
+        module = linked_module([with_memset(text) for text in library.llvm_strs])
     except Exception as error:
         # Numba raises many classes; the text is what the user needs.
         raise KernelCompileError(
@@ -294,41 +294,6 @@ def _compile(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> KernelIR:
         cooperative=library.use_cooperative,
         dispatcher=dispatcher,
     )
-
-
-# How Numba clears a local array: one store of all of it, over which LLVM's passes take time that
-# grows with the square of its length (a minute for 20,000 elements).
-_CLEARED = re.compile(
-    r'^  store \[(\d+) x (\w+)\] zeroinitializer, \[\d+ x \w+\]\* (%"?[^",\s]+"?)(?:, align \d+)?$',
-    re.MULTILINE,
-)
-_SIZES = {"i8": 1, "i16": 2, "half": 2, "i32": 4, "float": 4, "i64": 8, "double": 8}
-_MEMSET = "llvm.memset.p0.i64"
-
-
-def _with_memset(text: str) -> str:
-    """The same module with local arrays cleared by memset."""
-
-    def clear(match: re.Match[str]) -> str:
-        count, type_, pointer = match.groups()
-        if type_ not in _SIZES:
-            return match[0]
-        size = int(count) * _SIZES[type_]
-        return f"  call void @{_MEMSET}(ptr {pointer}, i8 0, i64 {size}, i1 false)"
-
-    result = _CLEARED.sub(clear, text)
-    if result != text and f"@{_MEMSET}(" not in text and f'@"{_MEMSET}"(' not in text:
-        result += f"\ndeclare void @{_MEMSET}(ptr, i8, i64, i1)\n"
-    return result
-
-
-def _linked(texts: list[str]) -> Any:
-    """The modules of a kernel and of the device functions it calls, as one."""
-    # Numba lists a device function that is reached along two paths twice.
-    module, *others = (llvm.parse_assembly(text) for text in dict.fromkeys(texts))
-    for other in others:
-        module.link_in(other)
-    return module
 
 
 def _lower(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> tuple[Any, str]:

@@ -233,24 +233,64 @@ def test_copies_of_every_kind():
     np.testing.assert_array_equal(y.copy_to_host()[1:], np.arange(99))
 
 
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "f8", "c16", "M8[s]", "i4,f8"])
+def test_filled_arrays(dtype):
+    for order in "CF":
+        for value in (0, 3):
+            got = gj.full((5, 700), np.array(value).astype(dtype)[()], dtype, order=order)
+            want = np.full((5, 700), np.array(value).astype(dtype)[()], dtype, order=order)
+            np.testing.assert_array_equal(got.copy_to_host(), want)
+            assert got.strides == want.strides
+            got[1:3, ::-2] = want[0, 0] if value else np.zeros(1, dtype)[0]
+            np.testing.assert_array_equal(got.copy_to_host(), want)
+    assert gj.zeros((0, 3), dtype).copy_to_host().shape == (0, 3)
+
+
+def test_arrays_in_a_new_thread():
+    x = gj.zeros(N)
+    made = []
+
+    def work():
+        x[...] = np.arange(N)
+        made.append(gj.ones(N))
+        made[0][1:] = 2
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    np.testing.assert_array_equal(x.copy_to_host(), np.arange(N))
+    np.testing.assert_array_equal(made[0].copy_to_host(), np.r_[1, np.full(N - 1, 2)])
+
+
 def test_capture_by_others_is_not_disturbed():
     """Nothing of graphjit's captures, so another thread's synchronisation can't break it."""
     stop = threading.Event()
+    cupy = pytest.importorskip("cupy")
+    failed = []
 
     def noise():
-        cupy = pytest.importorskip("cupy")
-        while not stop.is_set():
-            cupy.ones(1000).sum().item()
+        try:
+            while not stop.is_set():
+                assert cupy.ones(1000).sum().item() == 1000
+        except Exception as error:
+            failed.append(error)
 
     thread = threading.Thread(target=noise)
     thread.start()
     try:
         for k in range(20):
-            f = gj.graphed(lambda x: shift[grid(N, B), B](x, x[:0]))
-            f(gj.full(N, float(k)))
+
+            @gj.graphed
+            def f(x):
+                out = gj.empty_like(x)
+                shift[grid(N, B), B](x, out)
+                return out
+
+            assert (f(gj.full(N, float(k))).copy_to_host() == k + 1).all()
     finally:
         stop.set()
         thread.join()
+    assert not failed
 
 
 def test_cupy_raw_kernels_and_cuda_ufuncs_are_refused_by_name():

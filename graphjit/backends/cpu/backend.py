@@ -58,6 +58,12 @@ class CPUBackend:
         """Copy elements, as NumPy's assignment."""
         _view(target, layout)[...] = _view(source, source_layout)
 
+    def fill(
+        self, value: np.ndarray[Any, Any], target: int, layout: Layout, stream: Any
+    ) -> None:
+        """Set every element, as NumPy's assignment."""
+        _view(target, layout)[...] = value
+
     def export_dlpack(self, array: Any, stream: Any, options: dict[str, Any]) -> Any:
         """The DLPack capsule of the array's NumPy view."""
         return np.asarray(array).__dlpack__(**options)

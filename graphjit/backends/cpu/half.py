@@ -45,7 +45,6 @@ _UNARY = {"trunc": "trunc", "ceil": "ceil", "floor": "floor", "rint": "rint", "s
           "exp10": "exp10", "cos": "cos", "sin": "sin"}  # fmt: skip
 _BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _OPERATORS = {"pl": "fadd", "mi": "fsub", "ml": "fmul", "dv": "fdiv"}
-_IN_PLACE = {"pL": "fadd", "mI": "fsub", "mL": "fmul", "dV": "fdiv"}
 _COMPARISONS = {"eq": "oeq", "ne": "one", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 
 

@@ -54,11 +54,12 @@ class CUDABackend:
         """Copy a host array to `target`, in stream order."""
         from cuda.bindings import driver
 
-        from graphjit.backends.cuda.driver import check
+        from graphjit.backends.cuda.driver import activate, check
 
         if layout.size == 0:
             return
         device = self.devices()[0]
+        activate(device.index)
         host = np.asarray(source, order="F" if layout.order == "F" else "C")
         if layout.is_contiguous and host.strides == layout.strides:
             # From pageable memory this returns when the source has been read.
@@ -117,6 +118,28 @@ class CUDABackend:
         self._launch(
             copy_launch(View(0, 0, source_layout), View(1, 0, layout)), (source, target), stream
         )
+
+    def fill(
+        self, value: np.ndarray[Any, Any], target: int, layout: Layout, stream: Any
+    ) -> None:
+        """Set every element, in stream order."""
+        from cuda.bindings import driver
+
+        from graphjit.backends.cuda.driver import activate, check
+
+        if layout.size == 0:
+            return
+        device = self.devices()[0]
+        activate(device.index)
+        cells = np.frombuffer(value.tobytes(), "u1")
+        if layout.is_contiguous and not cells.any():
+            cleared = driver.cuMemsetD8Async(target, 0, layout.nbytes, stream or 0)
+            check(cleared, "clearing an array")
+            return
+        one = self.allocate(device, value.nbytes, stream)
+        self.upload(value, one.address, contiguous((), value.dtype), stream)
+        repeated = Layout(layout.shape, (0,) * len(layout.shape), layout.dtype)
+        self.copy(one.address, repeated, target, layout, stream)
 
     def export_dlpack(self, array: Any, stream: Any, options: dict[str, Any]) -> Any:
         """The DLPack capsule; the consumer's stream waits for `stream`."""
