@@ -44,7 +44,7 @@ def devices(backend: str | None = None) -> tuple[Device, ...]:
     Returns
     -------
     tuple of Device
-        CUDA devices first, where there are any; the CPU is always there.
+        The first GPU, where there is one, and the CPU.
 
     Raises
     ------

@@ -103,9 +103,7 @@ class Backend(Protocol):
     ) -> None:
         """Copy elements on the device; the regions may overlap, as in NumPy's assignment."""
 
-    def fill(
-        self, value: np.ndarray[Any, Any], target: int, layout: Layout, stream: Any
-    ) -> None:
+    def fill(self, value: np.ndarray[Any, Any], target: int, layout: Layout, stream: Any) -> None:
         """Set every element at device address `target` to a 0-d host array's value."""
 
     def export_dlpack(self, array: Any, stream: Any, options: dict[str, Any]) -> Any:

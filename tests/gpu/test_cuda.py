@@ -262,6 +262,20 @@ def test_arrays_in_a_new_thread():
     np.testing.assert_array_equal(made[0].copy_to_host(), np.r_[1, np.full(N - 1, 2)])
 
 
+def test_arrays_of_another_gpu_are_refused(monkeypatch):
+    from graphjit import backends
+    from graphjit.backends.cuda import memory
+
+    cupy = pytest.importorskip("cupy")
+    x = cupy.ones(N)
+    monkeypatch.setitem(backends.get("cuda").__dict__, "_has_others", True)
+    assert (scaled(x, 2.0).copy_to_host() == 2).all()
+    monkeypatch.setattr(memory, "gpu_of", lambda address: 1)
+    with pytest.raises(gj.DeviceError, match="on GPU 1"):
+        scaled(x, 2.0)
+    assert gj.devices("cuda")[0].index == 0 and len(gj.devices("cuda")) == 1
+
+
 def test_capture_by_others_is_not_disturbed():
     """Nothing of graphjit's captures, so another thread's synchronisation can't break it."""
     stop = threading.Event()

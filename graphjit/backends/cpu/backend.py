@@ -58,9 +58,7 @@ class CPUBackend:
         """Copy elements, as NumPy's assignment."""
         _view(target, layout)[...] = _view(source, source_layout)
 
-    def fill(
-        self, value: np.ndarray[Any, Any], target: int, layout: Layout, stream: Any
-    ) -> None:
+    def fill(self, value: np.ndarray[Any, Any], target: int, layout: Layout, stream: Any) -> None:
         """Set every element, as NumPy's assignment."""
         _view(target, layout)[...] = value
 

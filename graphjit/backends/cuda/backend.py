@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from graphjit._errors import DeviceError
 from graphjit._graph import View
 from graphjit._layout import Layout, contiguous
 from graphjit.backends.base import Device, Executable, Memory
@@ -25,12 +26,19 @@ class CUDABackend:
 
     @functools.cache  # noqa: B019 - one backend a process
     def devices(self) -> tuple[Device, ...]:
-        """The CUDA devices; none where there is no driver."""
+        """The first CUDA device; none where there is no driver."""
         if not frontend.driver_available():
             return ()
         from numba import cuda
 
-        return tuple(Device("cuda", index, _name(gpu.name)) for index, gpu in enumerate(cuda.gpus))
+        return (Device("cuda", 0, _name(cuda.gpus[0].name)),)
+
+    @functools.cached_property
+    def _has_others(self) -> bool:
+        """Whether there are GPUs that graphjit doesn't use, but other libraries may."""
+        from numba import cuda
+
+        return len(cuda.gpus) > 1
 
     def allocate(self, device: Device, nbytes: int, stream: Any = None) -> Memory:
         """Uninitialised memory, ready on the stream."""
@@ -43,9 +51,14 @@ class CUDABackend:
         return memory
 
     def adopt(self, device: Device, address: int, nbytes: int, owner: object) -> Memory:
-        """Memory that somebody else owns."""
-        from graphjit.backends.cuda.memory import AdoptedMemory
+        """Memory that somebody else owns; raises DeviceError if it is another GPU's."""
+        from graphjit.backends.cuda.memory import AdoptedMemory, gpu_of
 
+        if self._has_others and nbytes and (gpu := gpu_of(address)) != device.index:
+            raise DeviceError(
+                f"an array is on GPU {gpu}, and graphjit uses GPU 0 only; move the array, or make "
+                "that GPU the first one in CUDA_VISIBLE_DEVICES"
+            )
         return AdoptedMemory(address, nbytes, owner)
 
     def upload(
@@ -119,9 +132,7 @@ class CUDABackend:
             copy_launch(View(0, 0, source_layout), View(1, 0, layout)), (source, target), stream
         )
 
-    def fill(
-        self, value: np.ndarray[Any, Any], target: int, layout: Layout, stream: Any
-    ) -> None:
+    def fill(self, value: np.ndarray[Any, Any], target: int, layout: Layout, stream: Any) -> None:
         """Set every element, in stream order."""
         from cuda.bindings import driver
 

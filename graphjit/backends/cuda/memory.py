@@ -73,6 +73,12 @@ class DeviceMemory:
             pool.give(self)
 
 
+def gpu_of(address: int) -> int:
+    """The number of the GPU whose memory has this address."""
+    attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    return int(check(driver.cuPointerGetAttribute(attribute, address), "asking for an array's GPU"))
+
+
 class AdoptedMemory:
     """Device memory that somebody else owns, kept alive through `owner`."""
 
