@@ -176,11 +176,11 @@ def finish(rows: list[Row], machine: Mapping[str, Any], argv: list[str] | None =
     if (machine.get("load") or 0) > 0.3 * machine["cores"]:
         print("the machine was busy with other work when this began: run it again on a quiet one")
     print("median (least) of samples taken in turns")
-    print(f"{'':48}{'graphjit':>22}{'other':>22}{'ratio':>16}  target")
+    print(f"{'':48}{'graphjit':>22} {'other':>23}{'ratio':>16}  target")
     for row in rows:
         verdict = {True: "met", False: "MISSED", None: ""}[row.met]
         print(
-            f"{row.name:48}{_cell(row.value, row.unit):>22}{_cell(row.reference, row.unit):>22}"
+            f"{row.name:48}{_cell(row.value, row.unit):>22} {_cell(row.reference, row.unit):>23}"
             f"{_cell(row.ratio):>16}  {row.target} {verdict} "
             f"{f'({row.against})' if row.against else ''}".rstrip()
         )
