@@ -184,7 +184,8 @@ class Trace:
         for captured in kernel.captured:
             view = self._closure(captured)
             reads.append(self._read(view))
-            writes.append(view)
+            if kernel.effects.captured:
+                writes.append(view)
         touched = {view.buffer for view in writes}
         for buffer in touched:
             self._versions[buffer] += 1

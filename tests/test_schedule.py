@@ -95,11 +95,30 @@ def test_captured_arrays_conflict():
     def uses(out):
         out[0] = table[0]
 
-    def f(x, t):
+    def f(x, y):
         uses[1, 1](x)
-        uses[1, 1](x)
+        uses[1, 1](y)
 
     assert edges(f, gj.zeros(1), gj.zeros(1)) == {(0, 1)}
+    gj.declare_effects(uses, writes=("out",), captured=False)
+    assert edges(f, gj.zeros(1), gj.zeros(1)) == set()
+
+
+def test_launches_that_print_do_so_in_order():
+    from numba import cuda
+
+    @cuda.jit
+    def speaks(x):
+        print(x[0])
+
+    def f(x, y, z):
+        speaks[1, 1](x)
+        increment[1, 1](y)
+        speaks[1, 1](z)
+
+    assert edges(f, gj.zeros(1), gj.zeros(1), gj.zeros(1)) == {(0, 2)}
+    gj.declare_effects(speaks, reads=("x",), prints=False)
+    assert edges(f, gj.zeros(1), gj.zeros(1), gj.zeros(1)) == set()
 
 
 def test_a_chain_of_temporaries_takes_the_memory_of_two():

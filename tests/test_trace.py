@@ -138,6 +138,9 @@ def test_declared_effects_override():
     assert {a.view.buffer for a in nodes().reads} == {0, 1}
     gj.declare_effects(opaque, reads=("x",), writes=("out",))
     assert {a.view.buffer for a in nodes().reads} == {0}
+    assert not nodes().kernel.effects.traps
+    gj.declare_effects(opaque, reads=("x",), writes=("out",), traps=True)
+    assert nodes().kernel.effects.traps
     with pytest.raises(ValueError, match="no argument 'z'"):
         gj.declare_effects(opaque, reads=("z",))
 

@@ -6,6 +6,7 @@ The only file that touches numba-cuda's private names; each is a name of numba-c
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 import os
@@ -41,7 +42,7 @@ from numba.cuda.typing.typeof import typeof
 from graphjit._layout import Layout
 from graphjit._locks import make_lock
 from graphjit.kernel.effects import analyse
-from graphjit.kernel.ir import Effects, KernelIR, expand, leaves_of
+from graphjit.kernel.ir import KernelIR, expand, leaves_of
 from graphjit.kernel.linking import linked_module, with_memset
 
 # A compute capability for IR where no device says otherwise: what is traced without a GPU.
@@ -50,9 +51,7 @@ _lock = make_lock()
 _cache: weakref.WeakKeyDictionary[CUDADispatcher, dict[tuple[Any, ...], KernelIR]] = (
     weakref.WeakKeyDictionary()
 )
-_declared: weakref.WeakKeyDictionary[CUDADispatcher, tuple[frozenset[str], frozenset[str]]] = (
-    weakref.WeakKeyDictionary()
-)
+_declared: weakref.WeakKeyDictionary[CUDADispatcher, dict[str, Any]] = weakref.WeakKeyDictionary()
 _state = threading.local()
 
 __all__ = [
@@ -201,7 +200,13 @@ def per_kernel(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def declare_effects(
-    kernel: CUDADispatcher, *, reads: tuple[str, ...] = (), writes: tuple[str, ...] = ()
+    kernel: CUDADispatcher,
+    *,
+    reads: tuple[str, ...] = (),
+    writes: tuple[str, ...] = (),
+    captured: bool | None = None,
+    prints: bool | None = None,
+    traps: bool | None = None,
 ) -> None:
     """Say what a kernel reads and writes, in place of what graphjit infers from its IR.
 
@@ -212,7 +217,10 @@ def declare_effects(
     reads, writes : tuple of str
         Names of the array arguments whose contents a launch uses, and may change. An argument
         that is only partly overwritten needs only `writes`: what isn't overwritten survives.
-        Arrays that the kernel captures stay as inferred: read and written.
+    captured : bool, optional
+        Whether it may write the device arrays it closes over; if not given, any that there are.
+    prints, traps : bool, optional
+        Whether it prints, and whether it can stop with an error; as inferred if not given.
 
     Raises
     ------
@@ -237,7 +245,11 @@ def declare_effects(
                 f"{kernel.py_func.__name__} has no argument {name!r}; it has {', '.join(names)}"
             )
     with _lock:
-        _declared[kernel] = (frozenset(reads), frozenset(writes))
+        _declared[kernel] = {"reads": frozenset(reads), "writes": frozenset(writes)} | {
+            name: value
+            for name, value in (("captured", captured), ("prints", prints), ("traps", traps))
+            if value is not None
+        }
         _cache.pop(kernel, None)
 
 
@@ -270,14 +282,10 @@ def _compile(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> KernelIR:
     text = str(module)
     effects, accesses = analyse(text, entry, leaves, externals, bool(captured))
     if dispatcher in _declared:
-        reads, writes = _declared[dispatcher]
-        effects = Effects(
-            expand(reads, leaves),
-            expand(writes, leaves),
-            effects.captured,
-            effects.prints,
-            effects.traps,
-        )
+        declared = dict(_declared[dispatcher])
+        for name in ("reads", "writes"):
+            declared[name] = expand(declared[name], leaves)
+        effects = dataclasses.replace(effects, **declared)
     linked = [*library._linking_files, *(options.get("link") or ())]
     return KernelIR(
         name=function.__name__,

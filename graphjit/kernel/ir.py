@@ -53,9 +53,10 @@ class Effects:
     reads, writes : frozenset of str
         Paths of the argument leaves whose memory is read or written.
     captured : bool
-        Whether the kernel embeds device arrays it closes over (taken as read and written).
+        Whether it may write the device arrays that it closes over; it is taken to read them.
     prints, traps : bool
-        Whether a launch can be observed otherwise; such a launch is never dead.
+        Whether a launch can be observed otherwise; such a launch is never dead, and launches that
+        print do so in order.
     """
 
     reads: frozenset[str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graphjit._graph import Graph, View
+from graphjit._graph import Graph, Launch, View
 from graphjit._layout import overlap
 
 
@@ -37,6 +37,8 @@ class _Use:
 def find_hazards(graph: Graph, groups: Sequence[int]) -> Hazards:
     """Every read after write, write after read and write after write on overlapping memory.
 
+    Launches that print are ordered too, among themselves.
+
     Parameters
     ----------
     graph : Graph
@@ -52,10 +54,15 @@ def find_hazards(graph: Graph, groups: Sequence[int]) -> Hazards:
     edges: list[tuple[int, int]] = []
     ancestors: list[int] = []
     live: dict[int, list[_Use]] = {}
+    printed: int | None = None
     for index, node in enumerate(graph.nodes):
         uses = [_use(index, access.view, False) for access in node.reads]
         uses += [_use(index, access.view, True) for access in node.writes]
         before: set[int] = set()
+        if isinstance(node, Launch) and node.kernel.effects.prints:
+            if printed is not None:
+                before.add(printed)
+            printed = index
         for use in uses:
             buffer, start, end = use.view.buffer, use.start, use.end
             for earlier in live.get(groups[buffer], ()):
