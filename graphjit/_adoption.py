@@ -36,8 +36,9 @@ def adopt(value: Any, device: Device | None = None) -> Array | None:
         if device.backend != "cpu":
             return None
         return _over(value.ctypes.data, layout_of(value), device, value, not value.flags.writeable)
-    interface = getattr(value, "__cuda_array_interface__", None)
-    if interface is None:
+    try:
+        interface = value.__cuda_array_interface__
+    except (AttributeError, KeyError):  # a KeyError from a dict that gives its items as attributes
         return None
     dtype = np.dtype(interface["typestr"])
     if dtype.kind == "V" and interface.get("descr"):

@@ -124,12 +124,12 @@ class Array(NoOperators):
         return self.transpose()
 
     @_recorded
-    def transpose(self, *axes: int) -> Array:
+    def transpose(self, *axes: Any) -> Array:
         """The view with its axes permuted.
 
         Parameters
         ----------
-        *axes : int
+        *axes : int, or one tuple of int
             The new order; reversed if none are given.
 
         Returns
@@ -142,7 +142,7 @@ class Array(NoOperators):
         ValueError
             If these aren't the axes.
         """
-        return self._view(self._layout.transpose(axes or None), 0)
+        return self._view(self._layout.transpose(_shape(axes) if axes else None), 0)
 
     @_recorded
     def reshape(self, *shape: Any) -> Array:
@@ -346,7 +346,11 @@ class Array(NoOperators):
             raise ValueError(f"an array on {self._device} can only be copied to the host")
         else:
             host = self.copy_to_host()
-        return host if dtype is None else host.astype(dtype, copy=False)
+        if dtype is None or np.dtype(dtype) == self.dtype:
+            return host
+        if copy is False:
+            raise ValueError(f"an array of {self.dtype} can't be one of {dtype} without a copy")
+        return host.astype(dtype)
 
     def _host_view(self) -> np.ndarray[Any, Any]:
         """The elements in place, on the CPU; the view keeps the memory alive."""

@@ -64,7 +64,7 @@ class Binding:
         self._lows = [
             _layout(graph, buffer, inputs, self._closures, given).extent[0] for buffer in given
         ]
-        self._sizes = [graph.buffers[buffer].nbytes for buffer in given]
+        self.sizes = [graph.buffers[buffer].nbytes for buffer in given]
         # Inputs and closures that may not be written: neither may what a call returns of them.
         self.readonly = {
             buffer
@@ -98,7 +98,7 @@ class Binding:
             overlaps = self.overlaps_of(pointers)
         call = Call(self, pointers, owners, overlaps)
         if uploads and not self.on_host:
-            call.upload(self._sizes, stream)
+            call.upload(self.sizes, stream)
         allocate, device = self.backend.allocate, self.device
         for nbytes in self.result_bytes:
             memory = allocate(device, nbytes, stream)
@@ -143,7 +143,7 @@ class Binding:
     def _overlaps(self, pointers: list[int]) -> Overlaps:
         """Groups of given buffers that share memory, where one of the group is written."""
         groups: list[tuple[int, list[int]]] = []
-        spans = zip(pointers, self._sizes, self.given, strict=True)
+        spans = zip(pointers, self.sizes, self.given, strict=True)
         for start, nbytes, buffer in sorted(spans):
             if nbytes == 0:
                 continue
@@ -224,7 +224,9 @@ class Call:
             owner = owner._memory
         elif isinstance(owner, np.ndarray | np.void):
             binding = self._binding
-            owner = binding.backend.adopt(binding.device, self.pointers[place], 0, owner)
+            owner = binding.backend.adopt(
+                binding.device, self.pointers[place], binding.sizes[place], owner
+            )
         return Array(owner, address, aval)
 
 

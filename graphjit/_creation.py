@@ -124,7 +124,7 @@ def zeros(
     >>> gj.zeros(2).copy_to_host()
     array([0., 0.])
     """
-    return full(shape, 0, dtype, order=order, device=device)
+    return full(shape, 0, np.dtype(dtype), order=order, device=device)
 
 
 def ones(
@@ -142,7 +142,7 @@ def ones(
     >>> gj.ones(2, "i4").copy_to_host()
     array([1, 1], dtype=int32)
     """
-    return full(shape, 1, dtype, order=order, device=device)
+    return full(shape, 1, np.dtype(dtype), order=order, device=device)
 
 
 def arange(*bounds: Any, dtype: Any = None, device: Device | None = None) -> Any:

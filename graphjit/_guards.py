@@ -219,6 +219,8 @@ def _of_value(value: Any, attributes: frozenset[str], seen: _Seen) -> Iterator[G
     if isinstance(value, types.FunctionType):
         if not _is_library(value.__module__):
             yield from _of_function(value, seen)
+            if value.__dict__:
+                yield from _of_object(value, attributes, seen)
     elif isinstance(value, classmethod | staticmethod | types.MethodType):
         yield from _of_value(value.__func__, attributes, seen)
         if isinstance(value, types.MethodType) and isinstance(value.__func__, types.FunctionType):
@@ -237,8 +239,10 @@ def _of_value(value: Any, attributes: frozenset[str], seen: _Seen) -> Iterator[G
         # does in eager code.
         if _top(type(value).__module__) != "numba":
             yield from _of_value(value.__wrapped__, attributes, seen)
-    elif isinstance(value, dict | list | tuple) and not hasattr(value, "_fields"):
+    elif isinstance(value, dict | list | tuple):
         yield from _of_container(value, attributes, seen)
+        if type(value) not in (dict, list, tuple):
+            yield from _of_object(value, attributes, seen)
     elif not isinstance(value, _PLAIN):
         yield from _of_object(value, attributes, seen)
 
@@ -269,11 +273,12 @@ def _of_object(value: Any, attributes: frozenset[str], seen: _Seen) -> Iterator[
         if (id(value), name) in seen:
             continue
         seen.add((id(value), name))
+        overridden = False
         for index, space in enumerate(spaces):
             if name not in space:
                 continue
             # Those before it don't have the name now, and would hide it.
-            for earlier in spaces[:index]:
+            for earlier in () if overridden else spaces[:index]:
                 yield Guard(earlier, name, _MISSING, owner)
             item = space[name]
             yield Guard(space, name, item, owner)
@@ -285,7 +290,10 @@ def _of_object(value: Any, attributes: frozenset[str], seen: _Seen) -> Iterator[
             if isinstance(method, types.FunctionType) and not isinstance(value, types.ModuleType):
                 # A method or property: what it reads from the same object, or its class.
                 yield from _of_object(value, _attributes(method), seen)
-            break
+                # What calls super() goes on to the next class that has the name.
+                overridden = "__class__" in method.__code__.co_freevars
+            if not overridden:
+                break
 
 
 def _namespace(holder: Any) -> Any:

@@ -108,7 +108,10 @@ class Layout:
         if all(isinstance(item, str) for item in items) and len(items) == 1:
             return self._derived(self._model[key])
         for item in items:
-            if not (item is None or item is Ellipsis or isinstance(item, (slice, int, np.integer))):
+            # A bool is an int to Python, and a mask to NumPy.
+            if isinstance(item, bool) or not (
+                item is None or item is Ellipsis or isinstance(item, (slice, int, np.integer))
+            ):
                 raise TypeError(
                     f"an array can be indexed by integers, slices, None and ..., not by "
                     f"{type(item).__name__}"

@@ -29,6 +29,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+class UInt64Integer(int):
+    """A Python integer beyond int64: Numba types it as uint64, Python goes on calculating."""
+
+
 def result_type(function: Callable[..., Any], operands: Sequence[Any]) -> type:
     """Class of an operation's result, from operands of the right classes.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from graphjit._context import default_device
 from graphjit._errors import ArgumentError, DeviceError, IntegerRangeError
 from graphjit._layout import Layout, layout_of
 from graphjit._location import user_location
+from graphjit._scalars import UInt64Integer
 from graphjit._trace import SCALARS
 from graphjit._tracers import Tracer
 from graphjit.backends.base import Device
@@ -102,6 +104,8 @@ class Signature:
         static_argnames: Iterable[str] = (),
     ) -> None:
         self.name = getattr(function, "__name__", type(function).__name__)
+        self._function = function
+        self._defaults = _defaults(function)
         self._signature = inspect.signature(function)
         self.names = tuple(self._signature.parameters)
         static = set(static_argnames)
@@ -116,6 +120,9 @@ class Signature:
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """One value for each parameter, defaults filled in."""
+        defaults = _defaults(self._function)
+        if not all(map(operator.is_, defaults, self._defaults)):
+            self._defaults, self._signature = defaults, inspect.signature(self._function)
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -280,6 +287,12 @@ def register_dataclass(value: Any) -> bool:
     return True
 
 
+def _defaults(function: Any) -> tuple[Any, Any]:
+    """The objects that hold a function's defaults."""
+    function = getattr(function, "__func__", function)
+    return getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None)
+
+
 def _leaf(value: Any, where: _Where, index: int) -> Any:
     if isinstance(value, int) and type(value) not in (int, bool):
         value = int(value)  # an IntEnum and the like is the number it stands for
@@ -291,7 +304,7 @@ def _leaf(value: Any, where: _Where, index: int) -> Any:
                 f"{where.function}(): the integer {where.name(index)}={value} doesn't fit in 64 "
                 f"bits{_called()}"
             )
-        return np.uint64(value)  # as Numba types it
+        return UInt64Integer(value)
     if isinstance(value, (Array, *SCALARS, np.void)):
         return value
     if isinstance(value, np.ndarray):
@@ -306,7 +319,7 @@ def _leaf(value: Any, where: _Where, index: int) -> Any:
     adopted = adopt(value)
     if adopted is not None:
         return adopted
-    if hasattr(value, "__dlpack__"):
+    if hasattr(type(value), "__dlpack__"):
         return np.from_dlpack(value)
     raise ArgumentError(
         f"{where.function}(): argument {where.name(index)} is a {type(value).__name__}, neither an "

@@ -15,7 +15,7 @@ from graphjit._layout import Layout, contiguous
 from graphjit._location import user_location
 from graphjit._operators import NoOperators
 from graphjit._refusals import concretization_error, foreign_error, source_line
-from graphjit._scalars import FUNCTIONS
+from graphjit._scalars import FUNCTIONS, UInt64Integer
 from graphjit.kernel import frontend
 
 _NUMBERS = int | float | complex | bool | np.generic
@@ -194,9 +194,9 @@ class ArrayTracer(NoOperators, Tracer):
         """The transposed view."""
         return self.transpose()
 
-    def transpose(self, *axes: int) -> ArrayTracer:
+    def transpose(self, *axes: Any) -> ArrayTracer:
         """The view with its axes permuted, or reversed where none are given."""
-        return self._derived(self._layout.transpose(axes or None), 0)
+        return self._derived(self._layout.transpose(_shape(axes) if axes else None), 0)
 
     def reshape(self, *shape: Any) -> ArrayTracer:
         """The view of another shape; raises ValueError where only a copy could have it."""
@@ -313,7 +313,8 @@ class ScalarTracer(Tracer):
     @property
     def _numba_type_(self) -> Any:
         self._live()
-        return frontend.value_type(self._type(1))
+        sample = 2**63 if self._type is UInt64Integer else self._type(1)
+        return frontend.value_type(sample)
 
     def _remedy(self) -> str:
         roots = " and ".join(self._trace.roots(self._ref)) or self._name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 import enum
@@ -808,3 +809,149 @@ def test_representations_are_short():
     traced = f.trace(gj.zeros(3))
     for value in (traced, traced.graph, traced.lower(), traced.lower().compile(), f):
         assert len(repr(value)) < 80 and "<lambda>" in repr(value)
+
+
+# -- the last round -----------------------------------------------------------------------------
+
+
+def test_a_bool_is_no_index():
+    x = gj.arange(6.0).reshape(2, 3)
+    for key in (True, (True, 0)):
+        with pytest.raises(TypeError, match="not by bool"):
+            x[key]
+        with pytest.raises(TypeError, match="not by bool"):
+            x[key] = 7.0
+        with pytest.raises(TypeError, match="not by bool"):
+            gj.graphed(lambda x, key: x[key], static_argnames="key").trace(x, key)
+    np.testing.assert_array_equal(x.copy_to_host().ravel(), np.arange(6.0))
+
+
+@pytest.mark.parametrize("dtype", ["O", "U3", "S2", "(2,)f4"])
+def test_elements_that_kernels_do_not_have(dtype):
+    makers = (lambda: gj.zeros(3, dtype), lambda: gj.empty(3, dtype), lambda: gj.ones(3, dtype))
+    for make in makers:
+        for call in (make, gj.graphed(make)):
+            with pytest.raises(gj.DTypeError, match="no element type"):
+                call()
+
+
+def test_objects_do_not_become_arrays():
+    for value in ([None], {1: 2}, 2**64, ["a"]):
+        with pytest.raises(gj.DTypeError, match="no element type"):
+            gj.array(value)
+
+
+@pytest.mark.parametrize("value", [2**63, 2**64 - 1])
+def test_integers_beyond_int64_stay_integers(value):
+    @gj.graphed
+    def f(x, v):
+        put[1, 32](x, v)
+        return v + 1, v * -1, v // 3
+
+    for warm in (False, True):
+        x = gj.zeros(1, np.uint64)
+        if warm:
+            f(x, 1)
+        for got in (f(x, value), f(x=x, v=value)):
+            assert got == (value + 1, -value, value // 3)
+            assert x.item() == value
+
+    with pytest.raises(gj.IntegerRangeError):
+        gj.graphed(lambda x, v: put[1, 32](x, v * 4))(gj.zeros(1), value)
+
+
+def test_super_reaches_what_a_base_class_reads():
+    class Base:
+        def coefficient(self):
+            return self.w
+
+    class Sub(Base):
+        w = 0.0
+
+        def coefficient(self):
+            return super().coefficient()
+
+        @gj.graphed
+        def go(self):
+            return filled(self.coefficient())
+
+    sub = Sub()
+    for value in (1.0, 2.0):
+        sub.w = value
+        assert first(sub.go()) == value
+    Base.coefficient = lambda self: 2 * self.w
+    assert first(sub.go()) == 4.0
+
+
+def test_what_named_tuples_functions_and_subclasses_hold_is_watched():
+    point = collections.namedtuple("point", "items config")
+
+    class Config:
+        k = 0.0
+
+    class Items(list):
+        q = 0.0
+
+    held, items = point([0.0], Config()), Items([0.0])
+
+    def helper():
+        return 0.0
+
+    helper.k = 0.0
+
+    @gj.graphed
+    def f():
+        return filled(held.items[0]), filled(held.config.k), filled(helper.k), filled(items.q)
+
+    def set_all(value):
+        held.items[0] = held.config.k = helper.k = items.q = value
+
+    for value in (1.0, 2.0):
+        set_all(value)
+        assert [first(a) for a in f()] == [value] * 4
+
+
+def test_replaced_defaults_are_used():
+    def f(x, k=1.0, *, m=1.0):
+        put[1, 1](x, k * m)
+
+    g, x = gj.graphed(f), gj.zeros(1)
+    g(x)
+    f.__defaults__ = (5.0,)
+    g(x)
+    assert first(x) == 5.0
+    f.__kwdefaults__ = {"m": 3.0}
+    g(x)
+    assert first(x) == 15.0
+
+
+def test_views_of_host_arguments_are_whole():
+    for x in (np.arange(5.0), np.arange(10.0)[::-2]):
+        want = x[1:].copy()
+        result = gj.graphed(lambda x: x[1:])(x)
+        np.testing.assert_array_equal(np.asarray(result), want)
+        np.testing.assert_array_equal(np.from_dlpack(result), want)
+        x[2] = 77.0
+        assert np.asarray(result)[1] == 77.0
+
+
+def test_dicts_that_give_their_items_as_attributes():
+    class AttributeDict(dict):
+        def __getattr__(self, name):
+            return self[name]
+
+    p = AttributeDict(k=1.0)
+    f = gj.graphed(lambda: filled(p.k))
+    for value in (1.0, 2.0):
+        p["k"] = value
+        assert first(f()) == value
+    with pytest.raises(gj.ArgumentError, match="AttributeDict"):
+        gj.graphed(lambda x, p: x)(gj.zeros(1), p)
+
+
+def test_array_methods_take_what_numpys_take():
+    x = gj.array(np.arange(6.0).reshape(2, 3))
+    assert x.transpose((1, 0)).shape == x.transpose(1, 0).shape == x.transpose().shape == (3, 2)
+    assert gj.zeros(2, None).dtype == gj.ones(2, None).dtype == np.float64
+    with pytest.raises(ValueError, match="without a copy"):
+        np.array(x, dtype="f4", copy=False)

@@ -103,6 +103,8 @@ def array_type(layout: Layout, readonly: bool = False) -> Any:
 def element_type(dtype: Any) -> Any:
     """Numba's type of an array's elements; raises DTypeError where Numba has none."""
     try:
+        if dtype.hasobject or dtype.subdtype is not None or dtype.kind in "SU":
+            raise TypeError("references, subarrays and strings are no elements here")
         return from_dtype(dtype)
     except Exception as error:
         raise DTypeError(
