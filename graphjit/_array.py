@@ -12,8 +12,9 @@ from graphjit import backends
 from graphjit._aval import ArrayAval, array_aval
 from graphjit._context import current_stream, current_trace, default_device
 from graphjit._errors import DeviceError
-from graphjit._layout import Layout, contiguous
-from graphjit._operators import NoOperators
+from graphjit._layout import Layout, contiguous, layout_of
+from graphjit._scalars import NUMBERS, element
+from graphjit._shaped import Shaped
 from graphjit.backends.base import Device, Memory
 from graphjit.kernel import frontend
 
@@ -33,7 +34,7 @@ def _recorded(method: _Method) -> _Method:
     return wrapper  # type: ignore[return-value]
 
 
-class Array(NoOperators):
+class Array(Shaped):
     """Device memory with a shape, a dtype and strides.
 
     Made by `array`, `asarray`, `empty` and their kin, and returned by graphed functions. It can be
@@ -79,119 +80,14 @@ class Array(NoOperators):
         return self._aval.readonly
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Elements along each axis."""
-        return self._layout.shape
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Bytes from one element to the next along each axis."""
-        return self._layout.strides
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Element type."""
-        return self._layout.dtype
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return self._layout.ndim
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return self._layout.size
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return self._layout.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return self._layout.nbytes
-
-    @property
     def device(self) -> Device:
         """Where the memory is."""
         return self._device
 
-    @property
-    def T(self) -> Array:
-        """The transposed view."""
-        return self.transpose()
-
-    @_recorded
-    def transpose(self, *axes: Any) -> Array:
-        """The view with its axes permuted.
-
-        Parameters
-        ----------
-        *axes : int, or one tuple of int
-            The new order; reversed if none are given.
-
-        Returns
-        -------
-        Array
-            Of the same memory.
-
-        Raises
-        ------
-        ValueError
-            If these aren't the axes.
-        """
-        return self._view(self._layout.transpose(_shape(axes) if axes else None), 0)
-
-    @_recorded
-    def reshape(self, *shape: Any) -> Array:
-        """The view of another shape.
-
-        Parameters
-        ----------
-        *shape : int or tuple of int
-            The new shape; one length may be -1.
-
-        Returns
-        -------
-        Array
-            Of the same memory.
-
-        Raises
-        ------
-        ValueError
-            If the sizes differ, or only a copy could have that shape.
-        """
-        return self._view(self._layout.reshape(_shape(shape)), 0)
-
-    @_recorded
-    def ravel(self, order: str = "C") -> Array:
-        """The elements in one dimension: a view where there is one, else a copy.
-
-        Parameters
-        ----------
-        order : {"C", "F", "A"}
-            Last axis fastest, first axis fastest, or as the memory is.
-
-        Returns
-        -------
-        Array
-
-        Raises
-        ------
-        ValueError
-            If there is no such order.
-        """
-        turned = self.transpose() if self._layout.ravels_columns(order) else self
-        if turned._layout.order != "C":
-            return turned.copy().reshape(-1)
-        return turned.reshape(-1)
-
     @_recorded
     def __getitem__(self, key: Any) -> Array:
         layout, offset = self._layout.index(key)
-        return self._view(layout, offset)
+        return self._derived(layout, offset)
 
     @_recorded
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -209,26 +105,17 @@ class Array(NoOperators):
                     value._address, value._layout, target._address, target._layout, current_stream()
                 )
                 return
-        uniform = isinstance(value, (bool, int, float, complex, np.generic))
-        host = np.empty(() if uniform else target.shape, target.dtype)
+        address, layout, stream = target._address, target._layout, current_stream()
+        if isinstance(value, NUMBERS):
+            backend.fill(element(value, target.dtype), address, layout, stream)
+            return
+        host = np.empty(target.shape, target.dtype)
         with np.errstate(over="ignore"):
             host[...] = value
-        send = backend.fill if uniform else backend.upload
-        send(host, target._address, target._layout, current_stream())
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of a 0-d array")
-        return self.shape[0]
+        backend.upload(host, address, layout, stream)
 
     @_recorded
     def copy(self) -> Array:
-        """A copy in fresh row-major memory.
-
-        Returns
-        -------
-        Array
-        """
         result = allocate(contiguous(self.shape, self.dtype), self._device)
         backends.get(self._device.backend).copy(
             self._address, self._layout, result._address, result._layout, current_stream()
@@ -413,7 +300,8 @@ class Array(NoOperators):
         values = repr(self.copy_to_host())
         return f"graphjit.{values[0].upper()}{values[1:-1]}, device='{self._device}')"
 
-    def _view(self, layout: Layout, offset: int) -> Array:
+    @_recorded
+    def _derived(self, layout: Layout, offset: int) -> Array:
         aval = array_aval(layout, self._device, self._readonly)
         return Array(self._memory, self._address + offset, aval)
 
@@ -429,15 +317,8 @@ def allocate(layout: Layout, device: Device | None = None) -> Array:
 
 def from_host(value: np.ndarray[Any, Any], device: Device | None = None) -> Array:
     """A copy of a host array, in fresh memory of the same order."""
-    order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
-    result = allocate(contiguous(value.shape, value.dtype, order), device)
+    result = allocate(contiguous(value.shape, value.dtype, layout_of(value).compact_order), device)
     backends.get(result.device.backend).upload(
         value, result._address, result._layout, current_stream()
     )
     return result
-
-
-def _shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
-    if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)):
-        shape = tuple(shape[0])
-    return tuple(int(length) for length in shape)

@@ -9,7 +9,7 @@ import numpy as np
 from graphjit import _array
 from graphjit._adoption import adopt
 from graphjit._array import Array, from_host
-from graphjit._layout import Layout, contiguous
+from graphjit._layout import Layout, contiguous, layout_of
 from graphjit._refusals import concretization_error
 from graphjit._trace import current, to_device
 from graphjit._tracers import ArrayTracer, ScalarTracer, Tracer
@@ -333,7 +333,7 @@ def full_like(
         layout.shape,
         fill_value,
         layout.dtype,
-        order="F" if layout.order == "F" else "C",
+        order=layout.compact_order,
         device=device,
     )
 
@@ -345,12 +345,13 @@ def _like(other: Any, dtype: Any, shape: Shape | None) -> tuple[Layout, Device |
         adopted = adopt(other)
         if adopted is None:
             other = np.asarray(other)
-            order = "F" if other.flags.f_contiguous and not other.flags.c_contiguous else "C"
             return contiguous(
-                other.shape if shape is None else _shape(shape), dtype or other.dtype, order
+                other.shape if shape is None else _shape(shape),
+                dtype or other.dtype,
+                layout_of(other).compact_order,
             ), None
         other = adopted
-    order = "F" if other._layout.order == "F" and shape is None else "C"
+    order = other._layout.compact_order if shape is None else "C"
     layout = contiguous(
         other.shape if shape is None else _shape(shape),
         other.dtype if dtype is None else dtype,

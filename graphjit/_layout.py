@@ -75,6 +75,11 @@ class Layout:
         return "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
 
     @property
+    def compact_order(self) -> str:
+        """``"C"`` or ``"F"``: the order of a contiguous array made like this one."""
+        return "F" if self.order == "F" else "C"
+
+    @property
     def is_contiguous(self) -> bool:
         """Whether the elements fill their extent, row-major or column-major."""
         return self.order != "A"

@@ -93,3 +93,8 @@ def user_location() -> Location:
 
 def _is_users(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _LIBRARIES
+
+
+def called_at() -> str:
+    """Where the user made the call, for the end of a message."""
+    return f"\n  called at {user_location()}"

@@ -12,6 +12,7 @@ import numpy as np
 from graphjit._errors import ArgumentError
 from graphjit._graph import Constant, Scalar, ScalarRef
 
+NUMBERS = (int, float, complex, bool, np.generic)
 # What is recorded, by name: operators of Python, and what numbers.Number classes answer to.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{

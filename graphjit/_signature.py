@@ -18,11 +18,12 @@ from graphjit._aval import Aval, ScalarAval, array_aval
 from graphjit._context import default_device
 from graphjit._errors import ArgumentError, DeviceError, IntegerRangeError
 from graphjit._layout import Layout, layout_of
-from graphjit._location import user_location
+from graphjit._location import called_at
 from graphjit._scalars import UInt64Integer
 from graphjit._trace import SCALARS
 from graphjit._tracers import Tracer
 from graphjit.backends.base import Device
+from graphjit.kernel import frontend
 
 NAMESPACE = "graphjit"
 # Traced functions see dicts in their own order, so the order is part of the structure. Entered for
@@ -126,7 +127,7 @@ class Signature:
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise ArgumentError(f"{self.name}(): {error}{_called()}") from None
+            raise ArgumentError(f"{self.name}(): {error}{called_at()}") from None
         bound.apply_defaults()
         return tuple(bound.arguments[name] for name in self.names)
 
@@ -172,11 +173,6 @@ class Signature:
         return Arguments(tuple(arrays), key, tuple(leaves))
 
 
-def _called() -> str:
-    """Where the user made the call, for the end of a message."""
-    return f"\n  called at {user_location()}"
-
-
 @dataclass(frozen=True)
 class _Where:
     """Names a leaf in messages."""
@@ -203,7 +199,7 @@ class Static:
         except TypeError:
             raise ArgumentError(
                 f"{function}(): the static argument {name!r} is a {type(value).__name__}, which "
-                f"has no hash; pass a tuple, a string or another immutable value{_called()}"
+                f"has no hash; pass a tuple, a string or another immutable value{called_at()}"
             ) from None
 
     def __hash__(self) -> int:
@@ -302,16 +298,16 @@ def _leaf(value: Any, where: _Where, index: int) -> Any:
         if not 0 <= value < 2**64:
             raise IntegerRangeError(
                 f"{where.function}(): the integer {where.name(index)}={value} doesn't fit in 64 "
-                f"bits{_called()}"
+                f"bits{called_at()}"
             )
         return UInt64Integer(value)
     if isinstance(value, (Array, *SCALARS, np.void)):
         return value
     if isinstance(value, np.ndarray):
-        if value.dtype.hasobject or value.dtype.kind in "USO":
+        if frontend.is_no_element(value.dtype):
             raise ArgumentError(
                 f"{where.function}(): argument {where.name(index)} has dtype {value.dtype}, "
-                f"which kernels don't take{_called()}"
+                f"which kernels don't take{called_at()}"
             )
         return value
     if isinstance(value, Tracer):
@@ -324,7 +320,7 @@ def _leaf(value: Any, where: _Where, index: int) -> Any:
     raise ArgumentError(
         f"{where.function}(): argument {where.name(index)} is a {type(value).__name__}, neither an "
         "array nor a number; convert it with graphjit.asarray, or make it static "
-        f"(static_argnames){_called()}"
+        f"(static_argnames){called_at()}"
     )
 
 
@@ -348,6 +344,6 @@ def _device(leaves: list[Any], where: _Where) -> Device:
             elif leaf._device != found:
                 raise DeviceError(
                     f"{where.function}(): argument {where.name(first)} is on {found} and "
-                    f"{where.name(index)} on {leaf._device}; move one of them" + _called()
+                    f"{where.name(index)} on {leaf._device}; move one of them" + called_at()
                 )
     return found or default_device()

@@ -21,7 +21,7 @@ from graphjit._direct import DirectCall, Result, fresh_array
 from graphjit._errors import ArgumentError, DeviceError
 from graphjit._graph import Graph, ScalarRef
 from graphjit._guards import Guard
-from graphjit._location import user_location
+from graphjit._location import called_at
 from graphjit._locks import make_lock
 from graphjit._signature import Key, Signature
 from graphjit.schedule.schedule import Schedule, schedule
@@ -99,7 +99,7 @@ class Traced:
             if isinstance(array, Array) and array._device != device:
                 raise DeviceError(
                     f"{self.graph.name} closes over an array on {array._device}, and is called on "
-                    f"{device}; move one of them\n  called at {user_location()}"
+                    f"{device}; move one of them{called_at()}"
                 )
         plan = schedule(self.graph)
         backends.get(device.backend).check(plan)

@@ -7,18 +7,15 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from graphjit._array import _shape
 from graphjit._context import current_trace
 from graphjit._errors import LeakedTracerError, TraceError
 from graphjit._graph import ScalarRef, View
 from graphjit._layout import Layout, contiguous
 from graphjit._location import user_location
-from graphjit._operators import NoOperators
 from graphjit._refusals import concretization_error, foreign_error, source_line
-from graphjit._scalars import FUNCTIONS, UInt64Integer
+from graphjit._scalars import FUNCTIONS, NUMBERS, UInt64Integer
+from graphjit._shaped import Shaped
 from graphjit.kernel import frontend
-
-_NUMBERS = int | float | complex | bool | np.generic
 
 
 class Recorder(Protocol):
@@ -123,7 +120,7 @@ class Tracer:
         return "return the value and convert it outside"
 
 
-class ArrayTracer(NoOperators, Tracer):
+class ArrayTracer(Shaped, Tracer):
     """Stands for an array while a function is traced."""
 
     __slots__ = ("_readonly", "_record", "_view")
@@ -153,61 +150,6 @@ class ArrayTracer(NoOperators, Tracer):
     @property
     def _layout(self) -> Layout:
         return self._view.layout
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Elements along each axis."""
-        return self._layout.shape
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Bytes from one element to the next along each axis."""
-        return self._layout.strides
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Element type."""
-        return self._layout.dtype
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return self._layout.ndim
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return self._layout.size
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return self._layout.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return self._layout.nbytes
-
-    @property
-    def T(self) -> ArrayTracer:
-        """The transposed view."""
-        return self.transpose()
-
-    def transpose(self, *axes: Any) -> ArrayTracer:
-        """The view with its axes permuted, or reversed where none are given."""
-        return self._derived(self._layout.transpose(_shape(axes) if axes else None), 0)
-
-    def reshape(self, *shape: Any) -> ArrayTracer:
-        """The view of another shape; raises ValueError where only a copy could have it."""
-        return self._derived(self._layout.reshape(_shape(shape)), 0)
-
-    def ravel(self, order: str = "C") -> ArrayTracer:
-        """The one-dimensional view; a copy where there is none, as in NumPy."""
-        turned = self.transpose() if self._layout.ravels_columns(order) else self
-        if turned._layout.order != "C":
-            return turned.copy().reshape(-1)
-        return turned.reshape(-1)
 
     def __getitem__(self, key: Any) -> ArrayTracer:
         layout, offset = self._index(key)
@@ -264,11 +206,6 @@ class ArrayTracer(NoOperators, Tracer):
     def item(self) -> Any:
         """Refused: the element exists only when the graph runs."""
         self._concrete("item()", "return the array and read it outside")
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of a 0-d array")
-        return self.shape[0]
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
@@ -329,7 +266,7 @@ class ScalarTracer(Tracer):
         )
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        plain = all(isinstance(i, ScalarTracer | _NUMBERS) for i in inputs)
+        plain = all(isinstance(i, (ScalarTracer, *NUMBERS)) for i in inputs)
         if method != "__call__" or kwargs or ufunc.nout != 1 or not plain:
             remedy = self._remedy() if plain else "arithmetic on arrays is a kernel's business"
             self._concrete(f"{ufunc.__name__} ({method})", remedy)
@@ -346,7 +283,7 @@ class ScalarTracer(Tracer):
 def _record(op: str, reflected: bool) -> Any:
     def method(self: ScalarTracer, *others: Any) -> Any:
         for other in others:
-            if not isinstance(other, ScalarTracer | _NUMBERS):
+            if not isinstance(other, (ScalarTracer, *NUMBERS)):
                 return NotImplemented
         operands = (*others, self) if reflected else (self, *others)
         return self._live().scalar_op(op, FUNCTIONS[op], operands)

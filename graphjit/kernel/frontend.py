@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 from numba.cuda import types
 from numba.cuda.core import config
 
@@ -60,6 +61,7 @@ __all__ = [
     "declare_effects",
     "driver_available",
     "element_type",
+    "is_no_element",
     "kernel_ir",
     "load",
     "lowering",
@@ -100,10 +102,15 @@ def array_type(layout: Layout, readonly: bool = False) -> Any:
     return types.Array(element_type(layout.dtype), layout.ndim, layout.order, readonly=readonly)
 
 
+def is_no_element(dtype: np.dtype[Any]) -> bool:
+    """Whether kernels have no use for such elements, even where Numba has a type for them."""
+    return dtype.hasobject or dtype.subdtype is not None or dtype.kind in "SU"
+
+
 def element_type(dtype: Any) -> Any:
     """Numba's type of an array's elements; raises DTypeError where Numba has none."""
     try:
-        if dtype.hasobject or dtype.subdtype is not None or dtype.kind in "SU":
+        if is_no_element(dtype):
             raise TypeError("references, subarrays and strings are no elements here")
         return from_dtype(dtype)
     except Exception as error:

@@ -21,36 +21,23 @@ DRAWS = 5
 _WORD = 2**64
 
 
-@cuda.jit
-def uniform_float32(states, out):
-    i = cuda.grid(1)
-    if i < out.shape[0]:
-        for k in range(out.shape[1]):
-            out[i, k] = xoroshiro128p_uniform_float32(states, i)
+def drawing(draw):
+    """The kernel that fills each row with one state's numbers."""
+
+    @cuda.jit
+    def draws(states, out):
+        i = cuda.grid(1)
+        if i < out.shape[0]:
+            for k in range(out.shape[1]):
+                out[i, k] = draw(states, i)
+
+    return draws
 
 
-@cuda.jit
-def uniform_float64(states, out):
-    i = cuda.grid(1)
-    if i < out.shape[0]:
-        for k in range(out.shape[1]):
-            out[i, k] = xoroshiro128p_uniform_float64(states, i)
-
-
-@cuda.jit
-def normal_float32(states, out):
-    i = cuda.grid(1)
-    if i < out.shape[0]:
-        for k in range(out.shape[1]):
-            out[i, k] = xoroshiro128p_normal_float32(states, i)
-
-
-@cuda.jit
-def normal_float64(states, out):
-    i = cuda.grid(1)
-    if i < out.shape[0]:
-        for k in range(out.shape[1]):
-            out[i, k] = xoroshiro128p_normal_float64(states, i)
+uniform_float32 = drawing(xoroshiro128p_uniform_float32)
+uniform_float64 = drawing(xoroshiro128p_uniform_float64)
+normal_float32 = drawing(xoroshiro128p_normal_float32)
+normal_float64 = drawing(xoroshiro128p_normal_float64)
 
 
 @cuda.jit
