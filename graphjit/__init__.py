@@ -1,6 +1,7 @@
 """graphjit: a tracing JIT for graphs of Numba CUDA kernels."""
 
 from graphjit._array import Array
+from graphjit._cache import CacheInfo
 from graphjit._context import default_device, devices, stream, synchronize, use_backend
 from graphjit._creation import (
     arange,
@@ -17,6 +18,7 @@ from graphjit._creation import (
 )
 from graphjit._errors import (
     ArgumentError,
+    ClosedError,
     ConcretizationError,
     CUDAError,
     DeviceError,
@@ -34,8 +36,9 @@ from graphjit._errors import (
 from graphjit._graph import Graph
 from graphjit._graphed import Graphed, graphed, make_graph
 from graphjit._intercept import install as _install
+from graphjit._misses import explain_misses
 from graphjit._stages import Compiled, Lowered, Traced
-from graphjit.backends.base import Device
+from graphjit.backends.base import BindingStats, Device
 from graphjit.kernel.frontend import declare_effects
 
 _install()
@@ -44,7 +47,10 @@ __version__ = "0.1.0"
 __all__ = [
     "ArgumentError",
     "Array",
+    "BindingStats",
     "CUDAError",
+    "CacheInfo",
+    "ClosedError",
     "Compiled",
     "ConcretizationError",
     "DTypeError",
@@ -71,6 +77,7 @@ __all__ = [
     "devices",
     "empty",
     "empty_like",
+    "explain_misses",
     "full",
     "full_like",
     "graphed",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from graphjit import backends
 from graphjit._array import Array
-from graphjit._aval import array_aval
-from graphjit._context import default_device
-from graphjit._layout import Layout, contiguous, layout_of
+from graphjit._aval import ArrayAval, array_aval
+from graphjit._context import current_stream, default_device, stream_address
+from graphjit._errors import DTypeError
+from graphjit._layout import Layout, contiguous
 from graphjit.backends.base import Device
+from graphjit.kernel import frontend
 
 
 def adopt(value: Any, device: Device | None = None) -> Array | None:
@@ -35,22 +38,61 @@ def adopt(value: Any, device: Device | None = None) -> Array | None:
         device = device or default_device()
         if device.backend != "cpu":
             return None
-        return _over(value.ctypes.data, layout_of(value), device, value, not value.flags.writeable)
+        readonly = not value.flags.writeable
+        aval, low, nbytes = _described(value.shape, value.strides, value.dtype, device, readonly)
+        return _over(value.ctypes.data, aval, low, nbytes, value, None)
     try:
         interface = value.__cuda_array_interface__
     except (AttributeError, KeyError):  # a KeyError from a dict that gives its items as attributes
         return None
-    dtype = np.dtype(interface["typestr"])
-    if dtype.kind == "V" and interface.get("descr"):
-        dtype = np.dtype(interface["descr"])
-    shape = tuple(interface["shape"])
-    strides = interface.get("strides") or contiguous(shape, dtype).strides
+    descr = interface.get("descr") if interface["typestr"][1] == "V" else None
+    dtype = np.dtype(descr or interface["typestr"])
+    strides = interface.get("strides")
     address, readonly = interface["data"]
-    cuda_device = backends.get("cuda").devices()[0]
-    return _over(address, Layout(shape, tuple(strides), dtype), cuda_device, value, bool(readonly))
+    aval, low, nbytes = _described(
+        tuple(interface["shape"]),
+        None if strides is None else tuple(strides),
+        dtype,
+        backends.get("cuda").devices()[0],
+        bool(readonly),
+    )
+    return _over(address, aval, low, nbytes, value, _producer(value, interface))
 
 
-def _over(address: int, layout: Layout, device: Device, owner: object, readonly: bool) -> Array:
+def _producer(value: Any, interface: dict[str, Any]) -> Any:
+    """The stream that work on an array must wait for."""
+    mine = current_stream()
+    if "stream" in interface:
+        # None: no need to wait. 1 is the legacy default stream.
+        given = interface["stream"]
+        return mine if given is None else stream_address(0 if given == 1 else given)
+    if hasattr(type(value), "__dlpack__"):
+        # PyTorch and JAX say nothing in this interface, but let the stream that they are given
+        # with the other protocol wait for theirs; the capsule itself isn't wanted.
+        value.__dlpack__(stream=mine or 1)
+    return mine
+
+
+@functools.lru_cache(maxsize=1024)
+def _described(
+    shape: tuple[int, ...],
+    strides: tuple[int, ...] | None,
+    dtype: np.dtype[Any],
+    device: Device,
+    readonly: bool,
+) -> tuple[ArrayAval, int, int]:
+    """The aval of an array, its distance to its lowest address, and the bytes it spans."""
+    if frontend.is_no_element(dtype):
+        raise DTypeError(f"kernels don't take elements of dtype {dtype}")
+    layout = Layout(shape, strides or contiguous(shape, dtype).strides, dtype)
     low, high = layout.extent
-    memory = backends.get(device.backend).adopt(device, address + low, high - low, owner)
-    return Array(memory, address, array_aval(layout, device, readonly))
+    return array_aval(layout, device, readonly), low, high - low
+
+
+def _over(
+    address: int, aval: ArrayAval, low: int, nbytes: int, owner: object, stream: Any
+) -> Array:
+    memory = backends.get(aval.device.backend).adopt(
+        aval.device, address + low, nbytes, owner, stream
+    )
+    return Array(memory, address, aval)

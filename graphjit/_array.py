@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from graphjit import backends
-from graphjit._aval import ArrayAval, array_aval
+from graphjit._aval import array_aval
 from graphjit._context import current_stream, current_trace, default_device
 from graphjit._errors import DeviceError
 from graphjit._layout import Layout, contiguous, layout_of
+from graphjit._memory import GONE, Handle
 from graphjit._scalars import NUMBERS, element
 from graphjit._shaped import Shaped
-from graphjit.backends.base import Device, Memory
+from graphjit.backends.base import Device
 from graphjit.kernel import frontend
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -34,7 +35,7 @@ def _recorded(method: _Method) -> _Method:
     return wrapper  # type: ignore[return-value]
 
 
-class Array(Shaped):
+class Array(Handle, Shaped):
     """Device memory with a shape, a dtype and strides.
 
     Made by `array`, `asarray`, `empty` and their kin, and returned by graphed functions. It can be
@@ -57,12 +58,7 @@ class Array(Shaped):
     ((2, 2), array([2., 4.]))
     """
 
-    __slots__ = ("__weakref__", "_address", "_aval", "_memory")
-
-    def __init__(self, memory: Memory, address: int, aval: ArrayAval) -> None:
-        self._memory = memory
-        self._address = address
-        self._aval = aval
+    __slots__ = ()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         self._refuse(f"NumPy functions ({ufunc.__name__}); copy_to_host() gives a NumPy array")
@@ -95,31 +91,32 @@ class Array(Shaped):
             raise ValueError("assignment destination is read-only")
         target = self[key]
         backend = backends.get(self._device.backend)
+        layout, stream = target._layout, current_stream()
         if isinstance(value, Array):
             if value._device != self._device:
                 raise DeviceError(
                     f"cannot assign an array on {value._device} to one on {self._device}"
                 )
             if value.dtype == target.dtype and value.shape == target.shape:
-                backend.copy(
-                    value._address, value._layout, target._address, target._layout, current_stream()
-                )
+                source = value._for(stream)
+                backend.copy(source, value._layout, target._for(stream, True), layout, stream)
                 return
-        address, layout, stream = target._address, target._layout, current_stream()
         if isinstance(value, NUMBERS):
-            backend.fill(element(value, target.dtype), address, layout, stream)
+            filled = element(value, target.dtype)
+            backend.fill(filled, target._for(stream, True), layout, stream)
             return
         host = np.empty(target.shape, target.dtype)
         with np.errstate(over="ignore"):
             host[...] = value
-        backend.upload(host, address, layout, stream)
+        backend.upload(host, target._for(stream, True), layout, stream)
 
     @_recorded
     def copy(self) -> Array:
+        stream = current_stream()
+        source = self._for(stream)
         result = allocate(contiguous(self.shape, self.dtype), self._device)
-        backends.get(self._device.backend).copy(
-            self._address, self._layout, result._address, result._layout, current_stream()
-        )
+        backend = backends.get(self._device.backend)
+        backend.copy(source, self._layout, result._start, result._layout, stream)
         return result
 
     @_recorded
@@ -156,9 +153,9 @@ class Array(Shaped):
         -------
         numpy.ndarray
         """
-        host = backends.get(self._device.backend).download(
-            self._address, self._layout, current_stream()
-        )
+        stream = current_stream()
+        backend = backends.get(self._device.backend)
+        host = backend.download(self._for(stream), self._layout, stream)
         if out is None:
             return host
         out[...] = host
@@ -242,12 +239,10 @@ class Array(Shaped):
     def _host_view(self) -> np.ndarray[Any, Any]:
         """The elements in place, on the CPU; the view keeps the memory alive."""
         memory: Any = self._memory
+        start = self._address
+        memory.exported = True
         view = np.ndarray(
-            self.shape,
-            self.dtype,
-            np.asarray(memory),
-            self._address - memory.address,
-            self.strides,
+            self.shape, self.dtype, np.asarray(memory), start - memory.address, self.strides
         )
         if self._readonly:
             view.flags.writeable = False
@@ -262,6 +257,7 @@ class Array(Shaped):
         trace = current_trace()
         if trace is not None and not frontend.lowering():
             trace.lift(self)._foreign()
+        start = self._address
         self._memory.exported = True
         return {
             "version": 3,
@@ -269,14 +265,17 @@ class Array(Shaped):
             "strides": self.strides,
             "typestr": self.dtype.str,
             "descr": self.dtype.descr,
-            "data": (self._address if self.size else 0, self._readonly),
-            "stream": None,
+            "data": (start if self.size else 0, self._readonly),
+            # 1 is the legacy default stream.
+            "stream": self._memory.stream or 1,
         }
 
     @_recorded
     def __dlpack__(self, **options: Any) -> Any:
+        stream = self._memory.stream
+        self._for(stream)
         self._memory.exported = True
-        return backends.get(self._device.backend).export_dlpack(self, current_stream(), options)
+        return backends.get(self._device.backend).export_dlpack(self, stream, options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0) if self._device.backend == "cpu" else (2, self._device.index)
@@ -305,6 +304,19 @@ class Array(Shaped):
         aval = array_aval(layout, self._device, self._readonly)
         return Array(self._memory, self._address + offset, aval)
 
+    def _for(self, stream: Any, written: bool = False) -> int:
+        """Address of the first element, for work queued on a stream from now on."""
+        self._memory.used_on(stream, written)
+        return self._start
+
+    def close(self) -> None:
+        """Free the memory now, for this array and every view of it; a second call does nothing.
+
+        Work that was queued before still has it. Using the array later raises ClosedError.
+        """
+        if self._memory.stream is not GONE:
+            self._memory.move("this array was closed")
+
 
 def allocate(layout: Layout, device: Device | None = None) -> Array:
     """An array of that layout, uninitialised, on the default device if none is named."""
@@ -318,7 +330,6 @@ def allocate(layout: Layout, device: Device | None = None) -> Array:
 def from_host(value: np.ndarray[Any, Any], device: Device | None = None) -> Array:
     """A copy of a host array, in fresh memory of the same order."""
     result = allocate(contiguous(value.shape, value.dtype, layout_of(value).compact_order), device)
-    backends.get(result.device.backend).upload(
-        value, result._address, result._layout, current_stream()
-    )
+    backend = backends.get(result.device.backend)
+    backend.upload(value, result._start, result._layout, current_stream())
     return result

@@ -1,7 +1,8 @@
-"""Binding: the memory of one call, from its arguments to the pointers a replay takes."""
+"""Binding: how the arguments and closures of one graph become arrays on its device."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -9,18 +10,23 @@ import numpy as np
 from graphjit import backends
 from graphjit._adoption import adopt
 from graphjit._array import Array
-from graphjit._aval import ArrayAval, Aval
+from graphjit._aval import ArrayAval, Aval, array_aval
 from graphjit._graph import Graph, View
-from graphjit._layout import Layout, contiguous
-from graphjit.backends.base import Device, Memory
+from graphjit._layout import Layout, contiguous, layout_of
+from graphjit._memory import Handle, Memory
+from graphjit._replay import Input, Overlaps
+from graphjit.backends.base import Device
 
-# Groups of external buffers that share memory, by buffer index.
-Overlaps = tuple[tuple[int, ...], ...]
 _BYTE = np.dtype(np.uint8)
+# Sets of pointers whose overlaps are remembered.
+_MAX_KNOWN = 64
+
+# A closed-over array, what to add to its address to get the lowest, and whether it is written.
+Closure = tuple[Handle, int, bool]
 
 
 class Binding:
-    """How the arguments and closures of one graph become pointers.
+    """How the arguments and closures of one graph become arrays on its device.
 
     Parameters
     ----------
@@ -46,29 +52,38 @@ class Binding:
     ) -> None:
         self.device = device
         self.backend = backends.get(device.backend)
-        self.on_host = device.backend == "cpu"
-        self.mutated = graph.mutated
-        self.given = given
-        self.places = {buffer: place for place, buffer in enumerate((*given, *graph.results))}
-        self.result_bytes = [graph.buffers[buffer].nbytes for buffer in graph.results]
-        inputs = {
+        self._mutated = graph.mutated
+        self._given = given
+        self._known: dict[tuple[int, ...], Overlaps] = {}
+        self.sizes = tuple(graph.buffers[buffer].nbytes for buffer in given)
+        leaves = {
             value.buffer: leaf for leaf, value in enumerate(graph.inputs) if isinstance(value, View)
         }
-        # Leaf of each input; closures, which come after the inputs, are always the same arrays.
-        self._leaves = [inputs[buffer] for buffer in given if buffer in inputs]
-        self._closures = [
+        # Closures come after the inputs, and are always the same arrays.
+        inputs = [buffer for buffer in given if buffer in leaves]
+        self.inputs = tuple(
+            Input(leaves[b], _input_layout(graph, leaves[b]).extent[0], b in self._mutated)
+            for b in inputs
+        )
+        self._closed_over: list[Any] = [
             value if isinstance(value, np.ndarray) else adopt(value)
             for value in (closures[buffer] for buffer in given if buffer in closures)
         ]
-        # What to add to the address of the first element to get the buffer's first byte.
-        self._lows = [
-            _layout(graph, buffer, inputs, self._closures, given).extent[0] for buffer in given
+        self._closure_lows = [
+            (a._layout if isinstance(a, Array) else layout_of(a)).extent[0]
+            for a in self._closed_over
         ]
-        self.sizes = [graph.buffers[buffer].nbytes for buffer in given]
+        self._closure_written = [b in self._mutated for b in given if b in closures]
+        # Where a result that is a view of an argument or closure finds it.
+        self.input_of = {buffer: self.inputs[place] for place, buffer in enumerate(inputs)}
+        self.closure_of = {
+            buffer: (place, self._closure_lows[place])
+            for place, buffer in enumerate(b for b in given if b in closures)
+        }
         # Inputs and closures that may not be written: neither may what a call returns of them.
         self.readonly = {
             buffer
-            for buffer, leaf in inputs.items()
+            for buffer, leaf in leaves.items()
             if isinstance(aval := avals[leaf], ArrayAval) and aval.readonly
         }
         self.readonly |= {
@@ -76,74 +91,70 @@ class Binding:
             for buffer, value in closures.items()
             if (value._readonly if isinstance(value, Array) else not _writeable(value))
         }
-        self._last: tuple[list[int], Overlaps] = ([], ())
+        # Closures that must be uploaded at each call; on the CPU they are used in place.
+        self.uploads_closures = device.backend != "cpu" and any(
+            isinstance(value, np.ndarray) for value in self._closed_over
+        )
+        self.overlaps = self._overlaps if self._mutated and len(given) > 1 else None
 
-    def bind(self, leaves: tuple[Any, ...], stream: Any) -> Call:
-        """The memory of one call: arguments in place, host arrays uploaded, results allocated."""
-        owners = [leaves[leaf] for leaf in self._leaves]
-        owners += self._closures
-        pointers = []
-        uploads = False
-        for owner, low in zip(owners, self._lows, strict=True):
-            if type(owner) is Array:
-                memory = owner._memory
-                if memory.stream != stream:
-                    memory.used_on(stream)
-                pointers.append(owner._address + low)
-            else:
-                pointers.append(np.asarray(owner).ctypes.data + low)
-                uploads = True
-        overlaps: Overlaps = ()
-        if self.mutated and len(pointers) > 1:
-            overlaps = self.overlaps_of(pointers)
-        call = Call(self, pointers, owners, overlaps)
-        if uploads and not self.on_host:
-            call.upload(self.sizes, stream)
-        allocate, device = self.backend.allocate, self.device
-        for nbytes in self.result_bytes:
-            memory = allocate(device, nbytes, stream)
-            owners.append(memory)
-            pointers.append(memory.address)
-        return call
+    def closures(self) -> tuple[Closure, ...]:
+        """The closed-over arrays, where none is uploaded at each call."""
+        return self._with_lows(
+            value if isinstance(value, Array) else adopt(value, self.device)
+            for value in self._closed_over
+        )
 
-    @property
-    def is_direct(self) -> bool:
-        """Whether closures need no upload, so that arguments on the device need nothing at all."""
-        return self.on_host or all(type(closure) is Array for closure in self._closures)
-
-    def inputs(self) -> list[tuple[int, int]]:
-        """Leaf of each input, and what to add to its address."""
-        return list(zip(self._leaves, self._lows, strict=False))
-
-    def fixed_pointers(self) -> list[int]:
-        """Pointers of the closures, which don't change while their guards hold."""
-        lows = self._lows[len(self._leaves) :]
-        return [
-            (c._address if type(c) is Array else np.asarray(c).ctypes.data) + low
-            for c, low in zip(self._closures, lows, strict=True)
+    def stage(self, leaves: tuple[Any, ...], stream: Any) -> Staged:
+        """The arguments and closures as arrays on the device, host arrays among them uploaded."""
+        hosts = [
+            (leaves[item.leaf], item.low, item.written)
+            for item in self.inputs
+            if not isinstance(leaves[item.leaf], Array)
         ]
+        closed = self._closed_over if self.uploads_closures else []
+        hosts += [
+            (value, low, written)
+            for value, low, written in zip(
+                closed, self._closure_lows, self._closure_written, strict=False
+            )
+            if not isinstance(value, Array)
+        ]
+        staged = Staged(self, hosts, stream)
+        arrays = iter(staged.arrays)
+        on_device = list(leaves)
+        for item in self.inputs:
+            if not isinstance(leaves[item.leaf], Array):
+                on_device[item.leaf] = next(arrays)
+        staged.leaves = tuple(on_device)
+        if self.uploads_closures:
+            staged.closures = self._with_lows(
+                value if isinstance(value, Array) else next(arrays) for value in closed
+            )
+        return staged
 
-    def note_streams(self, leaves: tuple[Any, ...], stream: Any) -> None:
-        """Tell the memory of the given Arrays which stream works on it."""
-        for leaf in self._leaves:
-            memory = leaves[leaf]._memory
-            if memory.stream != stream:
-                memory.used_on(stream)
-        for closure in self._closures:
-            if isinstance(closure, Array) and closure._memory.stream != stream:
-                closure._memory.used_on(stream)
+    def duplicate(self, address: int, nbytes: int, stream: Any) -> Memory:
+        """A copy of some bytes on the device."""
+        memory: Memory = self.backend.allocate(self.device, nbytes, stream)
+        layout = contiguous((nbytes,), _BYTE)
+        self.backend.copy(address, layout, memory.address, layout, stream)
+        return memory
 
-    def overlaps_of(self, pointers: list[int]) -> Overlaps:
+    def _with_lows(self, arrays: Iterable[Any]) -> tuple[Closure, ...]:
+        return tuple(zip(arrays, self._closure_lows, self._closure_written, strict=True))
+
+    def _overlaps(self, pointers: tuple[int, ...]) -> Overlaps:
         """Which given buffers share memory; worked out once for the same pointers again."""
-        last = self._last
-        if pointers != last[0]:
-            last = self._last = (list(pointers), self._overlaps(pointers))
-        return last[1]
+        found = self._known.get(pointers)
+        if found is None:
+            if len(self._known) >= _MAX_KNOWN:
+                self._known = {}
+            found = self._known[pointers] = self._find_overlaps(pointers)
+        return found
 
-    def _overlaps(self, pointers: list[int]) -> Overlaps:
+    def _find_overlaps(self, pointers: tuple[int, ...]) -> Overlaps:
         """Groups of given buffers that share memory, where one of the group is written."""
         groups: list[tuple[int, list[int]]] = []
-        spans = zip(pointers, self.sizes, self.given, strict=True)
+        spans = zip(pointers, self.sizes, self._given, strict=True)
         for start, nbytes, buffer in sorted(spans):
             if nbytes == 0:
                 continue
@@ -155,44 +166,49 @@ class Binding:
         return tuple(
             tuple(sorted(members))
             for _, members in groups
-            if len(members) > 1 and self.mutated.intersection(members)
+            if len(members) > 1 and self._mutated.intersection(members)
         )
 
 
-class Call:
-    """The memory of one call.
+class Staged:
+    """Host arrays of one call, as arrays on the device.
 
     Parameters
     ----------
     binding : Binding
         What it belongs to.
-    pointers : list of int
-        First byte of each external buffer.
-    owners : list
-        What keeps each external buffer alive: Arrays, host arrays, Memory.
-    overlaps : tuple
-        Which given buffers share memory.
+    hosts : list of (numpy.ndarray or numpy.void, int, bool)
+        Each with its distance to its lowest address, and whether it is written.
+    stream : int or None
+        The stream of the call.
     """
 
-    __slots__ = ("_binding", "_owners", "_staged", "overlaps", "pointers")
+    leaves: tuple[Any, ...] = ()
+    closures: tuple[Closure, ...] | None = None
 
-    def __init__(
-        self, binding: Binding, pointers: list[int], owners: list[Any], overlaps: Overlaps
-    ) -> None:
+    def __init__(self, binding: Binding, hosts: list[tuple[Any, int, bool]], stream: Any) -> None:
         self._binding = binding
-        self.pointers = pointers
-        self._owners = owners
-        self.overlaps = overlaps
-        self._staged: list[tuple[Memory, np.ndarray[Any, Any]]] = []
+        self._written: list[tuple[Memory, np.ndarray[Any, Any]]] = []
+        self._stream = stream
+        avals = [_host_aval(host, binding.device) for host, _, _ in hosts]
+        if binding.device.backend == "cpu":
+            self.arrays = [
+                _in_place(host, aval, binding)
+                for (host, _, _), aval in zip(hosts, avals, strict=True)
+            ]
+        else:
+            self.arrays = self._upload(hosts, avals)
 
-    def upload(self, sizes: list[int], stream: Any) -> None:
+    def _upload(self, hosts: list[tuple[Any, int, bool]], avals: list[ArrayAval]) -> list[Array]:
         """Copy the host arrays to the device, overlapping ones once, as the bytes they span."""
         binding = self._binding
-        pending = sorted(
-            (self.pointers[place], self.pointers[place] + sizes[place], place)
-            for place, owner in enumerate(self._owners)
-            if type(owner) is not Array
-        )
+        arrays: dict[int, Array] = {}
+        pending = []
+        for place, (host, _, _) in enumerate(hosts):
+            low, high = avals[place].layout.extent
+            address = np.asarray(host).ctypes.data
+            pending.append((address + low, address + high, place))
+        pending.sort()
         while pending:
             start, end, place = pending.pop(0)
             together = [(start, place)]
@@ -200,53 +216,42 @@ class Call:
                 first, last, place = pending.pop(0)
                 together.append((first, place))
                 end = max(end, last)
-            raw = _bytes_at(start, end - start, [self._owners[place] for _, place in together])
-            memory = binding.backend.allocate(binding.device, end - start, stream)
-            binding.backend.upload(raw, memory.address, contiguous(raw.shape, _BYTE), stream)
-            if any(binding.given[place] in binding.mutated for _, place in together):
-                self._staged.append((memory, raw))
+            raw = _bytes_at(start, end - start, [hosts[place][0] for _, place in together])
+            memory = binding.backend.allocate(binding.device, end - start, self._stream)
+            binding.backend.upload(raw, memory.address, contiguous(raw.shape, _BYTE), self._stream)
+            if any(hosts[place][2] for _, place in together):
+                self._written.append((memory, raw))
             for first, place in together:
-                self.pointers[place] = memory.address + first - start
-                # A view of a host argument that is returned is device memory of this call.
-                self._owners[place] = memory
+                lowest = memory.address + first - start
+                low = avals[place].layout.extent[0]
+                arrays[place] = Array(memory, lowest - low, avals[place])
+        return [arrays[place] for place in range(len(hosts))]
 
-    def finish(self, stream: Any) -> None:
+    def finish(self) -> None:
         """Write back the host arrays that a kernel wrote; this waits for the replay."""
-        for memory, raw in self._staged:
+        for memory, raw in self._written:
             layout = contiguous(raw.shape, _BYTE)
-            raw[...] = self._binding.backend.download(memory.address, layout, stream)
-
-    def array(self, buffer: int, offset: int, aval: ArrayAval) -> Array:
-        """A result: an Array over the memory of a view."""
-        place = self._binding.places[buffer]
-        owner, address = self._owners[place], self.pointers[place] + offset
-        if type(owner) is Array:
-            owner = owner._memory
-        elif isinstance(owner, np.ndarray | np.void):
-            binding = self._binding
-            owner = binding.backend.adopt(
-                binding.device, self.pointers[place], binding.sizes[place], owner
-            )
-        return Array(owner, address, aval)
+            raw[...] = self._binding.backend.download(memory.address, layout, self._stream)
 
 
-def _layout(
-    graph: Graph,
-    buffer: int,
-    inputs: dict[int, int],
-    closures: list[Any],
-    given: tuple[int, ...],
-) -> Layout:
-    """The layout of an input or a closure."""
-    if buffer in inputs:
-        view = graph.inputs[inputs[buffer]]
-        assert isinstance(view, View)
-        return view.layout
-    value = closures[given.index(buffer) - sum(b in inputs for b in given)]
-    if isinstance(value, np.ndarray):
-        return Layout(value.shape, value.strides, value.dtype)
-    assert isinstance(value, Array)
-    return value._layout
+def _input_layout(graph: Graph, leaf: int) -> Layout:
+    view = graph.inputs[leaf]
+    assert isinstance(view, View)
+    return view.layout
+
+
+def _host_aval(host: Any, device: Device) -> ArrayAval:
+    if isinstance(host, np.void):
+        return array_aval(Layout((), (), host.dtype), device, record=True)
+    return array_aval(layout_of(host), device, not host.flags.writeable)
+
+
+def _in_place(host: Any, aval: ArrayAval, binding: Binding) -> Array:
+    """A host array on the CPU backend: an array over the same memory."""
+    low, high = aval.layout.extent
+    address = np.asarray(host).ctypes.data
+    memory = binding.backend.adopt(binding.device, address + low, high - low, host)
+    return Array(memory, address, aval)
 
 
 def _writeable(value: Any) -> bool:

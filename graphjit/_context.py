@@ -10,6 +10,7 @@ from typing import Any
 
 from graphjit import backends
 from graphjit._errors import DeviceError
+from graphjit._locks import make_lock
 from graphjit.backends.base import Device
 
 
@@ -21,6 +22,24 @@ class StreamAddress(int):
     """
 
     owner: Any = None
+
+
+class Activity:
+    """What runs anywhere in the process, so that a call need not ask for its own thread's state.
+
+    Parameters
+    ----------
+    traces, streams : int
+        Threads in a trace, and threads in a `stream` block, or more; never fewer.
+    """
+
+    def __init__(self) -> None:
+        self.traces = 0
+        self.streams = 0
+        self.lock = make_lock()
+
+
+activity = Activity()
 
 
 class _ThreadState(threading.local):
@@ -163,11 +182,16 @@ def stream(handle: Any) -> Iterator[None]:
     ...     a = gj.zeros(3)
     """
     outer = _state.stream
-    _state.stream = _stream_address(handle)
+    mine = stream_address(handle)
+    with activity.lock:
+        activity.streams += 1
+    _state.stream = mine
     try:
         yield
     finally:
         _state.stream = outer
+        with activity.lock:
+            activity.streams -= 1
 
 
 def current_stream() -> StreamAddress | None:
@@ -182,7 +206,15 @@ def current_trace() -> Any:
 
 def set_trace(trace: Any) -> Any:
     """Make a trace this thread's; returns the one before."""
-    outer, _state.trace = _state.trace, trace
+    outer = _state.trace
+    change = (trace is not None) - (outer is not None)
+    if change > 0:
+        with activity.lock:
+            activity.traces += change
+    _state.trace = trace
+    if change < 0:
+        with activity.lock:
+            activity.traces += change
     return outer
 
 
@@ -212,7 +244,8 @@ def _first_device(name: str) -> Device:
     return found[0]
 
 
-def _stream_address(handle: Any) -> StreamAddress | None:
+def stream_address(handle: Any) -> StreamAddress | None:
+    """The address of a stream object, which it keeps alive; None for the default stream."""
     if handle is None:
         return None
     address = handle if isinstance(handle, int) else _address_of(handle)

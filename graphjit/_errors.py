@@ -51,6 +51,10 @@ class DeviceMemoryError(GraphjitError, MemoryError, RuntimeError):
     """A device has not enough memory left."""
 
 
+class ClosedError(GraphjitError, RuntimeError):
+    """Something was used after it had been closed, or its memory donated."""
+
+
 class CUDAError(GraphjitError, RuntimeError):
     """The CUDA driver refused a call or reports a fault on the device."""
 

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 import types
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
-import numpy as np
-
-from graphjit._array import Array
-from graphjit._context import current_stream
-from graphjit._errors import IntegerRangeError
+from graphjit._cache import Cache, CacheInfo
+from graphjit._dispatch import Dispatcher, Known
 from graphjit._graph import Graph
-from graphjit._guards import changed
-from graphjit._locks import make_lock
-from graphjit._signature import Arguments, Key, Signature, is_pytree
-from graphjit._stages import Compiled, Lowered, Traced
-from graphjit._trace import current
+from graphjit._memory import Handle
+from graphjit._signature import Arguments, Signature, is_pytree
+from graphjit._stages import Compiled, Lowered, Options, Traced
 from graphjit._tracing import trace
+from graphjit.backends.base import BindingStats
 
 _CACHE_SIZE = 128
-# Traces of one signature, or evictions, after which a warning names the cause.
-_MANY_MISSES = 16
+_CACHE_BYTES = 8 * 2**30
 
 
-class Graphed:
+class Graphed(Dispatcher):
     """A function that is traced once for each signature and replayed from then on.
 
     Made by `graphed`; also works as a method.
@@ -41,8 +34,14 @@ class Graphed:
         Positions of static parameters.
     static_argnames : sequence of str
         Names of static parameters.
+    options : Options
+        How calls treat memory.
     cache_size : int
         How many signatures are kept; the one unused for longest goes first.
+    cache_bytes : int
+        How much device memory their temporaries may hold, in bytes.
+    explain_misses : bool
+        Whether to tell of each trace, and why.
     """
 
     def __init__(
@@ -50,7 +49,10 @@ class Graphed:
         function: Callable[..., Any],
         static_argnums: Sequence[int] = (),
         static_argnames: Sequence[str] = (),
+        options: Options | None = None,
         cache_size: int = _CACHE_SIZE,
+        cache_bytes: int = _CACHE_BYTES,
+        explain_misses: bool = False,
     ) -> None:
         if not callable(function):
             raise TypeError(f"graphed() takes a function, not a {type(function).__name__}")
@@ -67,57 +69,70 @@ class Graphed:
         functools.update_wrapper(self, function)
         self._function: Any = function
         self._signature = Signature(function, static_argnums, static_argnames)
-        self._cache: dict[Key, Compiled] = {}
-        # The same compiled functions, found by avals and classes alone.
-        self._plain: dict[tuple[Any, ...], Compiled] = {}
-        self._cache_size = max(1, cache_size)
-        self._clock = itertools.count()
-        self._evicted = self._rebound = 0
-        self._warned = False
-        self._lock = make_lock()
+        self._options = options or Options()
+        for name in self._options.donated:
+            if name not in self._signature.names or name in self._signature.static:
+                raise ValueError(f"{self._signature.name} has no parameter {name!r} to be donated")
+        names = self._signature.names
+        Dispatcher.__init__(
+            self,
+            frozenset((*self._signature.static, *map(names.index, self._signature.static))),
+        )
+        self._cache = Cache(self._signature.name, cache_size, cache_bytes, explain_misses)
         self._owner: type | None = None
         self._name = self._signature.name
         # Graphed methods of instances without a __dict__ to keep them in.
         self._slotted: dict[int, Graphed] = {}
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if current() is not None:
-            # Inside another trace a graphed function is part of that graph.
-            return self._function(*args, **kwargs)
-        if not kwargs:
-            # Arrays and numbers by position: no signature to bind, no tree to flatten.
-            plain = tuple([a._aval if type(a) is Array else type(a) for a in args])
-            compiled = self._plain.get(plain)
-            if compiled is not None and changed(compiled.traced.guards) is None:
-                compiled.used = next(self._clock)
-                direct = compiled.direct
-                try:
-                    if direct is not None:
-                        return direct(args, current_stream())
-                    return compiled.run(args, args)
-                except IntegerRangeError:
-                    pass  # an integer that Numba types as uint64: another signature
+    def _call_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        # Inside another trace a graphed function is part of that graph.
+        return self._function(*args, **kwargs)
+
+    def _call_anew(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], kind: tuple[Any, ...]
+    ) -> Any:
         if self._owner is not None and args and isinstance(args[0], self._owner):
             if not is_pytree(args[0]):
                 return self.__get__(args[0])(*args[1:], **kwargs)
         arguments = self._signature.arguments(self._signature.bind(args, kwargs))
-        compiled = self._cache.get(arguments.key)
-        if compiled is None or changed(compiled.traced.guards) is not None:
-            compiled = self._compile(arguments)
-        if not kwargs and self._is_plain(args, arguments):
-            self._plain[plain] = compiled
-        compiled.used = next(self._clock)
+        compiled = self._cache.find(arguments.key) or self._compile(arguments)
+        known = self._known_call(args, kwargs, arguments, compiled)
+        if known is not None:
+            self._remember(kind, known, (*args, *kwargs.values()))
         return compiled.run(arguments.leaves, arguments.given)
 
-    def _is_plain(self, args: tuple[Any, ...], arguments: Arguments) -> bool:
-        """Whether the classes and avals of the arguments alone make their key."""
-        return (
-            len(args) == len(arguments.leaves) == len(self._signature.names)
-            and not arguments.key.statics
-            and any(type(a) is Array for a in args)
-            and all(a is b for a, b in zip(args, arguments.leaves, strict=True))
-            and not any(isinstance(a, np.ndarray | np.void) for a in args)
-        )
+    def _known_call(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        arguments: Arguments,
+        compiled: Compiled,
+    ) -> Known | None:
+        """The short way for calls like this one, if avals and classes alone make their key."""
+        places = self._signature.places(args, kwargs)
+        if places is None or compiled.binding.uploads_closures:
+            return None
+        given = (*args, *kwargs.values())
+        dynamic = [
+            (place, default)
+            for name, place, default in places
+            if name not in self._signature.static
+        ]
+        leaves = arguments.leaves
+        if len(dynamic) != len(leaves) or not any(isinstance(leaf, Handle) for leaf in leaves):
+            return None
+        for (place, default), leaf, was in zip(dynamic, leaves, arguments.given, strict=True):
+            value = default if place < 0 else given[place]
+            # The leaf must be the argument itself, or another library's array as it is.
+            if value is not was or not self._signature.is_plain(value, leaf):
+                return None
+            if place < 0 and isinstance(leaf, Handle):
+                return None
+        order: tuple[int, ...] | None = tuple(place for place, _ in dynamic)
+        if order == tuple(range(len(given))):
+            order = None
+        defaults = tuple(default for _, default in dynamic)
+        return Known(compiled.replay, compiled.traced.guards, order, defaults)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for these arguments, without running anything.
@@ -167,25 +182,37 @@ class Graphed:
 
     def cache_clear(self) -> None:
         """Forget all compiled signatures; each is freed when no call uses it any more."""
-        with self._lock:
-            self._cache.clear()
-            self._plain.clear()
+        self._cache.clear()
+        self._known.clear()
 
-    def _warn_of_misses(self, found: Compiled | None) -> None:
-        """Say once that calls keep being traced anew, and why."""
-        reason = ""
-        if found is not None:
-            self._rebound += 1
-            reason = f"{changed(found.traced.guards)} between calls; pass it as an argument"
-        limit = self._evicted >= max(self._cache_size, _MANY_MISSES)
-        if limit:
-            reason = f"arguments of more than {self._cache_size} different shapes, dtypes or static"
-            reason += " values come in turns; pad them, or raise cache_size"
-        if not self._warned and (limit or self._rebound >= _MANY_MISSES):
-            self._warned = True
-            warnings.warn(
-                f"{self._signature.name} keeps being traced anew: {reason}", RuntimeWarning, 4
-            )
+    def cache_info(self) -> CacheInfo:
+        """What is compiled, and how calls fared.
+
+        Returns
+        -------
+        CacheInfo
+
+        Examples
+        --------
+        >>> import graphjit as gj
+        >>> copied = gj.graphed(lambda x: x.copy())
+        >>> for n in (3, 3, 4):
+        ...     _ = copied(gj.zeros(n))
+        >>> info = copied.cache_info()
+        >>> info.hits, info.misses, info.size
+        (1, 2, 2)
+        """
+        return self._cache.info(self._hits)
+
+    def binding_stats(self) -> BindingStats:
+        """How the calls of all signatures were bound to their memory.
+
+        Returns
+        -------
+        BindingStats
+        """
+        found = (compiled.binding_stats() for compiled in self._cache.values())
+        return sum(found, BindingStats())
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._owner = owner
@@ -207,9 +234,7 @@ class Graphed:
         found = kept.get(key)
         # A copied instance has its original's.
         if not isinstance(found, Graphed) or found._function.__self__ is not instance:
-            names = self._signature.static - {self._signature.names[0]}
-            bound = types.MethodType(self._function, instance)
-            found = kept[key] = Graphed(bound, (), sorted(names), self._cache_size)
+            found = kept[key] = self._bound(types.MethodType(self._function, instance))
             while len(self._slotted) > _CACHE_SIZE:
                 del self._slotted[next(iter(self._slotted))]
         return found
@@ -222,24 +247,35 @@ class Graphed:
     def __repr__(self) -> str:
         return f"<graphed {self._signature.name}>"
 
+    def _bound(self, method: types.MethodType) -> Graphed:
+        """The same for one instance."""
+        names = self._signature.static - {self._signature.names[0]}
+        cache = self._cache
+        return Graphed(
+            method,
+            (),
+            sorted(names),
+            self._options,
+            cache.max_size,
+            cache.max_bytes,
+            cache.explains,
+        )
+
     def _trace(self, arguments: Arguments) -> Traced:
-        return trace(self._function, self._signature, arguments)
+        return trace(self._function, self._signature, arguments, self._options)
 
     def _compile(self, arguments: Arguments) -> Compiled:
-        with self._lock:
-            found = self._cache.get(arguments.key)
-            if found is not None and changed(found.traced.guards) is None:
+        with self._cache.lock:
+            found = self._cache.find(arguments.key)
+            if found is not None:
                 return found
-            self._warn_of_misses(found)
+            self._cache.miss(arguments.key)
             compiled = self._trace(arguments).lower().compile()
-            # A replaced or evicted one may still be running on another thread: it is freed when
-            # nothing refers to it.
-            self._plain.clear()
-            self._cache.pop(arguments.key, None)
-            while len(self._cache) >= self._cache_size:
-                self._evicted += 1
-                del self._cache[min(self._cache, key=lambda key: self._cache[key].used)]
-            self._cache[arguments.key] = compiled
+            used: dict[int, int] = {}
+            for known in list(self._known.values()):
+                used[id(known.replay)] = max(known.used, used.get(id(known.replay), 0))
+            self._known.clear()
+            self._cache.add(arguments.key, compiled, lambda c: used.get(id(c.replay), 0))
             return compiled
 
 
@@ -269,7 +305,12 @@ def graphed(
     *,
     static_argnums: int | Sequence[int] = ...,
     static_argnames: str | Sequence[str] = ...,
+    donate_argnames: str | Sequence[str] = ...,
+    inputs: str = ...,
+    outputs: str = ...,
     cache_size: int = ...,
+    cache_bytes: int = ...,
+    explain_misses: bool = ...,
 ) -> Callable[[Callable[..., Any]], Graphed]: ...
 
 
@@ -279,7 +320,12 @@ def graphed(
     *,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
+    donate_argnames: str | Sequence[str] = (),
+    inputs: str = "auto",
+    outputs: str = "fresh",
     cache_size: int = _CACHE_SIZE,
+    cache_bytes: int = _CACHE_BYTES,
+    explain_misses: bool = False,
 ) -> Any:
     """Record a function of Numba kernels into a graph at its first call, and replay it after.
 
@@ -295,20 +341,34 @@ def graphed(
         Positions of arguments that are part of the signature by value: sizes, flags, choices.
     static_argnames : str or sequence of str
         The same, by name.
+    donate_argnames : str or sequence of str
+        Arguments whose memory a call gives away: later results may have it, and using them again
+        raises ClosedError. One that is returned comes back as a new array over the same memory.
+    inputs : {"auto", "copy", "rebind"}
+        How arguments reach the graph. "rebind": in place, by pointing the graph to them. "copy":
+        through buffers of the graph's own. "auto": what is cheaper, which is copying only where
+        very many nodes use an argument. It makes no difference to what a call does.
+    outputs : {"fresh", "static"}
+        "static": every call returns the same memory, overwritten by the next call.
     cache_size : int
         How many signatures are kept.
+    cache_bytes : int
+        How much device memory the temporaries of the kept signatures may hold, in bytes.
+    explain_misses : bool
+        Tell of each call that is traced, and why; see `graphjit.explain_misses`.
 
     Returns
     -------
     Graphed
-        Called like the function; `trace`, `lower` and `cache_clear` are its methods.
+        Called like the function; its methods are `trace`, `lower`, `cache_info`, `cache_clear` and
+        `binding_stats`.
 
     Raises
     ------
     TypeError
         If it isn't a function.
     ValueError
-        If a static argument isn't a parameter.
+        If a static or donated argument isn't a parameter, or an option has no such value.
 
     Examples
     --------
@@ -329,10 +389,21 @@ def graphed(
     array([ 9., 18.])
     """
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
-    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    if function is None:
-        return lambda f: Graphed(f, numbers, names, cache_size)
-    return Graphed(function, numbers, names, cache_size)
+    options = Options(inputs, outputs, _names(donate_argnames))
+    make = functools.partial(
+        Graphed,
+        static_argnums=numbers,
+        static_argnames=_names(static_argnames),
+        options=options,
+        cache_size=cache_size,
+        cache_bytes=cache_bytes,
+        explain_misses=explain_misses,
+    )
+    return make if function is None else make(function)
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def make_graph(function: Callable[..., Any]) -> Callable[..., Graph]:

@@ -1,58 +1,21 @@
-"""What a trace took from outside its arguments, and whether it is still the same.
+"""Guards: what a trace took from outside its arguments, and whether it is still the same.
 
-The names a function can resolve are read off its bytecode: globals, closure cells, imports inside
-it, attributes of modules, classes and plain objects that it names, and the same for the Python
-functions it calls. Each is guarded by identity, so that rebinding one, or redefining a kernel, is a
-miss.
+Each is compared by identity, so that rebinding a name, or redefining a kernel, is a miss. Compiled
+where there is a C compiler (see `setup.py`): every call compares them all.
 """
 
 from __future__ import annotations
 
-import dis
-import functools
-import inspect
 import operator
-import sys
-import sysconfig
-import types
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-_LIBRARIES = frozenset(
-    (
-        "cuda",
-        "cupy",
-        "graphjit",
-        "jax",
-        "llvmlite",
-        "numba",
-        "numba_cuda",
-        "numpy",
-        "optree",
-        "torch",
-    )
-)
-_MISSING = object()
-# Containers with more items than that are not looked into.
-_MAX_ITEMS = 256
+MISSING = object()
 # Compared by value, so that `dt = 0.1` run again in a notebook cell is no change.
-_PLAIN = (int, float, complex, str, bytes, bool, type(None))
-# How methods are called that no name in the code calls.
-_IMPLICIT = frozenset(
-    name
-    for name in (
-        "call init post_init new enter exit getitem setitem contains iter next len add radd sub "
-        "rsub mul rmul truediv rtruediv floordiv mod pow neg pos abs eq ne lt le gt ge bool float "
-        "int index getattr"
-    ).split()
-    for name in (f"__{name}__",)
-)
+PLAIN = (int, float, complex, str, bytes, bool, type(None))
 
 
-@dataclass(frozen=True, eq=False)
 class Guard:
     """One outside name and what it was bound to.
 
@@ -68,10 +31,17 @@ class Guard:
         How messages call the holder.
     """
 
-    holder: Any
-    name: str
-    value: Any
-    owner: str
+    __slots__ = ("_space", "holder", "name", "owner", "value")
+
+    def __init__(self, holder: Any, name: str, value: Any, owner: str) -> None:
+        self.holder = holder
+        self.name = name
+        self.value = value
+        self.owner = owner
+        # Most guards are of names in a dict: asked without a method call.
+        self._space: dict[str, Any] | None = None
+        if type(self) is Guard and type(holder) is dict:
+            self._space = holder
 
     @property
     def is_container(self) -> bool:
@@ -80,14 +50,14 @@ class Guard:
 
     def current(self) -> Any:
         """What the name is bound to now."""
-        return self.holder.get(self.name, _MISSING)
+        return self.holder.get(self.name, MISSING)
 
     def holds(self) -> bool:
         """Whether that is what it was."""
         now = self.current()
         return now is self.value or (
             type(now) is type(self.value)
-            and isinstance(now, _PLAIN)
+            and isinstance(now, PLAIN)
             and repr(now) == repr(self.value)
         )
 
@@ -95,51 +65,71 @@ class Guard:
         return f"{self.owner} {self.name!r} was rebound"
 
 
-class _CellGuard(Guard):
+class CellGuard(Guard):
+    """A name that a function closes over."""
+
+    __slots__ = ()
+
     def current(self) -> Any:
+        """What the cell holds now."""
         try:
             return self.holder.cell_contents
         except ValueError:
-            return _MISSING
+            return MISSING
 
 
-class _AttributeGuard(Guard):
+class AttributeGuard(Guard):
+    """An attribute, asked for as code asks for it."""
+
+    __slots__ = ()
+
     def current(self) -> Any:
-        return getattr(self.holder, self.name, _MISSING)
+        """What the attribute is now."""
+        return getattr(self.holder, self.name, MISSING)
 
 
-class _ArrayGuard(Guard):
+class ArrayGuard(Guard):
     """A closed-over NumPy array, whose memory or layout can be changed in place."""
 
+    __slots__ = ()
+
     def current(self) -> Any:
+        """Its memory and layout now."""
         return _state_of(self.holder)
 
     def holds(self) -> bool:
+        """Whether they are what they were."""
         return bool(self.current() == self.value)
 
     def __str__(self) -> str:
         return f"{self.name} was resized, reshaped, or made read-only or writeable"
 
 
-class _ItemsGuard(Guard):
+class ItemsGuard(Guard):
     """A closed-over list or dict: the same items, by identity, in the same places."""
+
+    __slots__ = ()
 
     @property
     def is_container(self) -> bool:
+        """It does."""
         return True
 
     def current(self) -> Any:
+        """Nothing that could be compared by identity."""
         return None
 
     def holds(self) -> bool:
-        items = _items(self.holder)
+        """Whether the items are the same."""
+        items = items_of(self.holder)
         return len(items) == len(self.value) and all(map(operator.is_, items, self.value))
 
     def __str__(self) -> str:
         return f"the contents of a closed-over {type(self.holder).__name__} were changed"
 
 
-def _items(container: Any) -> list[Any]:
+def items_of(container: Any) -> list[Any]:
+    """The items of a list or tuple, the keys and values of a dict."""
     if isinstance(container, dict):
         return [*container, *container.values()]
     return list(container)
@@ -151,198 +141,15 @@ def _state_of(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:
 
 def array_guard(array: np.ndarray[Any, Any], name: str) -> Guard:
     """Guard the memory and layout of an array that a function closes over."""
-    return _ArrayGuard(array, name, _state_of(array), "array")
+    return ArrayGuard(array, name, _state_of(array), "array")
 
 
 def changed(guards: tuple[Guard, ...]) -> Guard | None:
     """The first guard that doesn't hold any more, if there is one."""
-    for guard in guards:
-        if guard.current() is not guard.value and not guard.holds():
+    for item in guards:
+        guard: Guard = item
+        space = guard._space
+        now = guard.current() if space is None else space.get(guard.name, MISSING)
+        if now is not guard.value and not guard.holds():
             return guard
     return None
-
-
-def guards_of(function: Any, others: Iterable[Any] = ()) -> tuple[Guard, ...]:
-    """Guards for every outside name that a function can resolve.
-
-    Parameters
-    ----------
-    function : callable
-        The function that is traced.
-    others : iterable
-        Other objects that it is given: its static arguments.
-
-    Returns
-    -------
-    tuple of Guard
-    """
-    seen: _Seen = set()
-    found = list(_of_value(function, frozenset(), seen))
-    plain = inspect.unwrap(getattr(function, "__func__", function))
-    attributes = _attributes(plain) if isinstance(plain, types.FunctionType) else frozenset()
-    for other in others:
-        found += _of_value(other, attributes, seen)
-    return tuple(found)
-
-
-# Functions by id, and attributes by the id of their object and their name.
-_Seen = set[int | tuple[int, str]]
-
-
-def _of_function(function: types.FunctionType, seen: _Seen) -> Iterator[Guard]:
-    if id(function) in seen:
-        return
-    seen.add(id(function))
-    for name in ("__code__", "__defaults__", "__kwdefaults__"):
-        yield _AttributeGuard(function, name, getattr(function, name), function.__name__)
-    attributes = _attributes(function)
-    values = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    for name in sorted(_names(function, ("LOAD_GLOBAL", "LOAD_NAME"))):
-        # A name that isn't there now is a builtin, which a later global would hide.
-        value = function.__globals__.get(name, _MISSING)
-        values.append(value)
-        yield Guard(function.__globals__, name, value, "global")
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        guard = _CellGuard(cell, name, None, "")
-        value = guard.current()
-        values.append(value)
-        yield _CellGuard(cell, name, value, "closed-over name")
-    for name in sorted(_names(function, ("IMPORT_NAME",))):
-        if name in sys.modules:
-            values.append(sys.modules[name])
-    for value in values:
-        yield from _of_value(value, attributes, seen)
-
-
-def _of_value(value: Any, attributes: frozenset[str], seen: _Seen) -> Iterator[Guard]:
-    """What lies behind a name: a helper's own names, a module's or an object's attributes."""
-    if isinstance(value, types.FunctionType):
-        if not _is_library(value.__module__):
-            yield from _of_function(value, seen)
-            if value.__dict__:
-                yield from _of_object(value, attributes, seen)
-    elif isinstance(value, classmethod | staticmethod | types.MethodType):
-        yield from _of_value(value.__func__, attributes, seen)
-        if isinstance(value, types.MethodType) and isinstance(value.__func__, types.FunctionType):
-            yield from _of_object(value.__self__, _attributes(value.__func__), seen)
-    elif isinstance(value, property):
-        for accessor in (value.fget, value.fset):
-            yield from _of_value(accessor, attributes, seen)
-    elif isinstance(value, functools.partial):
-        for part in (value.func, *value.args, *value.keywords.values()):
-            yield from _of_value(part, attributes, seen)
-    elif isinstance(value, types.ModuleType):
-        if not _is_library(value.__name__):
-            yield from _of_object(value, attributes, seen)
-    elif isinstance(inspect.getattr_static(value, "__wrapped__", None), types.FunctionType):
-        # A graphed or decorated helper. A kernel froze its own names when it was compiled, as it
-        # does in eager code.
-        if _top(type(value).__module__) != "numba":
-            yield from _of_value(value.__wrapped__, attributes, seen)
-    elif isinstance(value, dict | list | tuple):
-        yield from _of_container(value, attributes, seen)
-        if type(value) not in (dict, list, tuple):
-            yield from _of_object(value, attributes, seen)
-    elif not isinstance(value, _PLAIN):
-        yield from _of_object(value, attributes, seen)
-
-
-def _of_container(value: Any, attributes: frozenset[str], seen: _Seen) -> Iterator[Guard]:
-    if id(value) in seen or len(value) > _MAX_ITEMS:
-        return
-    seen.add(id(value))
-    items = _items(value)
-    if not isinstance(value, tuple):
-        yield _ItemsGuard(value, "", items, "")
-    for item in items:
-        yield from _of_value(item, attributes, seen)
-
-
-def _of_object(value: Any, attributes: frozenset[str], seen: _Seen) -> Iterator[Guard]:
-    """The attributes among these names that a plain object, a class or a module holds."""
-    is_class = isinstance(value, type)
-    if _top((value if is_class else type(value)).__module__) in _LIBRARIES:
-        return
-    owner = f"attribute of {value.__name__ if is_class else type(value).__name__}"
-    classes = value.__mro__ if is_class else type(value).__mro__
-    holders = [] if is_class else [value]
-    holders += [cls for cls in classes if cls.__module__ != "builtins"]
-    spaces = [_namespace(holder) for holder in holders]
-    wanted = attributes if isinstance(value, types.ModuleType) else attributes | _IMPLICIT
-    for name in sorted(wanted):
-        if (id(value), name) in seen:
-            continue
-        seen.add((id(value), name))
-        overridden = False
-        for index, space in enumerate(spaces):
-            if name not in space:
-                continue
-            # Those before it don't have the name now, and would hide it.
-            for earlier in () if overridden else spaces[:index]:
-                yield Guard(earlier, name, _MISSING, owner)
-            item = space[name]
-            yield Guard(space, name, item, owner)
-            if isinstance(item, types.MemberDescriptorType) and not is_class:
-                item = getattr(value, name, _MISSING)
-                yield _AttributeGuard(value, name, item, owner)
-            yield from _of_value(item, attributes, seen)
-            method = getattr(item, "__func__", getattr(item, "fget", item))
-            if isinstance(method, types.FunctionType) and not isinstance(value, types.ModuleType):
-                # A method or property: what it reads from the same object, or its class.
-                yield from _of_object(value, _attributes(method), seen)
-                # What calls super() goes on to the next class that has the name.
-                overridden = "__class__" in method.__code__.co_freevars
-            if not overridden:
-                break
-
-
-def _namespace(holder: Any) -> Any:
-    """The names of one object or class itself, without those of its bases."""
-    if isinstance(holder, type):
-        return holder.__dict__
-    try:
-        space = object.__getattribute__(holder, "__dict__")
-    except AttributeError:
-        return {}
-    return space if isinstance(space, dict) else {}
-
-
-def _top(module: str | None) -> str:
-    return (module or "").partition(".")[0]
-
-
-@functools.cache
-def _is_library(module: str | None) -> bool:
-    """Whether a module's names are nobody's to rebind."""
-    top = _top(module)
-    if top in _LIBRARIES:
-        return True
-    if top not in sys.stdlib_module_names:
-        return False
-    # A user's module can have the name of one of Python's.
-    file = getattr(sys.modules.get(top), "__file__", None)
-    return file is None or file.startswith(sysconfig.get_path("stdlib"))
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
-
-
-def _attributes(function: types.FunctionType) -> frozenset[str]:
-    """Names of attributes a function can ask for, `getattr` with a constant name included."""
-    names = _names(function, ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"))
-    for code in _codes(function.__code__):
-        names |= {c for c in code.co_consts if isinstance(c, str) and c.isidentifier()}
-    return frozenset(names)
-
-
-def _names(function: types.FunctionType, opcodes: tuple[str, ...]) -> set[str]:
-    return {
-        instruction.argval
-        for code in _codes(function.__code__)
-        for instruction in dis.get_instructions(code)
-        if instruction.opname in opcodes
-    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
@@ -98,3 +99,13 @@ def _is_users(frame: FrameType) -> bool:
 def called_at() -> str:
     """Where the user made the call, for the end of a message."""
     return f"\n  called at {user_location()}"
+
+
+def warn_user(message: str) -> None:
+    """Warn, at the user's line: compiled modules have no frames, so their number varies."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
+    while frame is not None and not _is_users(frame):
+        frame = frame.f_back
+        level += 1
+    warnings.warn(message, RuntimeWarning, level)

@@ -131,6 +131,35 @@ class Signature:
         bound.apply_defaults()
         return tuple(bound.arguments[name] for name in self.names)
 
+    def places(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[tuple[str, int, Any]] | None:
+        """Where each parameter's value is among the arguments, of a call that `bind` accepts.
+
+        Returns
+        -------
+        list of (str, int, object), or None
+            Name, place among the positional and then the named arguments, or -1 for the default
+            that follows. None for functions that take any number of arguments.
+        """
+        found: list[tuple[str, int, Any]] = []
+        named = {name: len(args) + index for index, name in enumerate(kwargs)}
+        for index, parameter in enumerate(self._signature.parameters.values()):
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                return None
+            place = index if index < len(args) else named.get(parameter.name, -1)
+            found.append((parameter.name, place, parameter.default))
+        return found
+
+    @staticmethod
+    def is_plain(value: Any, leaf: Any) -> bool:
+        """Whether an argument's aval or class says all of its leaf."""
+        if isinstance(leaf, Array) and not isinstance(value, np.ndarray):
+            return True  # or what was adopted
+        if isinstance(value, np.ndarray):
+            return default_device().backend == "cpu"
+        return leaf is value and not isinstance(leaf, np.void | UInt64Integer)
+
     def call(self, function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
         """Call a function with one value for each parameter."""
         args: list[Any] = []
@@ -281,6 +310,25 @@ def register_dataclass(value: Any) -> bool:
     register: Any = optree.register_pytree_node
     register(cls, flatten, unflatten, namespace=NAMESPACE)
     return True
+
+
+def differences(was: Key, now: Key) -> list[str]:
+    """What makes two keys differ, in the user's terms."""
+    found = []
+    if was.device != now.device:
+        found.append(f"device was {was.device} and is {now.device}")
+    for before, after in zip(was.statics, now.statics, strict=False):
+        if before != after:
+            found.append(f"static argument was {before!r} and is {after!r}")
+    if was.tree != now.tree:
+        found.append(f"structure was {was.tree} and is {now.tree}")
+    else:
+        for index, (before_aval, after_aval) in enumerate(zip(was.avals, now.avals, strict=True)):
+            if before_aval != after_aval:
+                found.append(
+                    f"argument {was.leaf_name(index)} was {before_aval} and is {after_aval}"
+                )
+    return found
 
 
 def _defaults(function: Any) -> tuple[Any, Any]:

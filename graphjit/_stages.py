@@ -4,27 +4,67 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import optree
 
-from graphjit import _scalars, backends
+from graphjit import backends
 from graphjit._adoption import adopt
 from graphjit._array import Array
-from graphjit._aval import array_aval
-from graphjit._binding import Binding, Overlaps
+from graphjit._aval import ArrayAval, array_aval
+from graphjit._binding import Binding
 from graphjit._context import current_stream
-from graphjit._direct import DirectCall, Result, fresh_array
-from graphjit._errors import ArgumentError, DeviceError
+from graphjit._errors import ArgumentError, ClosedError, DeviceError
 from graphjit._graph import Graph, ScalarRef
 from graphjit._guards import Guard
 from graphjit._location import called_at
 from graphjit._locks import make_lock
-from graphjit._signature import Key, Signature
+from graphjit._replay import (
+    ARGUMENT,
+    ARGUMENT_VIEW,
+    CLOSURE_VIEW,
+    COPIED,
+    FIXED,
+    FRESH,
+    SCALAR,
+    Overlaps,
+    Replay,
+    Result,
+    StaticResults,
+)
+from graphjit._signature import Key, Signature, differences
+from graphjit.backends.base import BindingStats
 from graphjit.schedule.schedule import Schedule, schedule
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the calls of a graphed function treat memory.
+
+    Parameters
+    ----------
+    inputs : {"auto", "copy", "rebind"}
+        Whether arguments are used in place ("rebind"), copied into static buffers, or what is
+        cheaper.
+    outputs : {"fresh", "static"}
+        Whether each call gets new result arrays or the same ones.
+    donated : tuple of str
+        Parameters whose memory a call gives away.
+    """
+
+    inputs: str = "auto"
+    outputs: str = "fresh"
+    donated: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, value, choices in (
+            ("inputs", self.inputs, ("auto", "copy", "rebind")),
+            ("outputs", self.outputs, ("fresh", "static")),
+        ):
+            if value not in choices:
+                raise ValueError(f"{name} is one of {', '.join(map(repr, choices))}, not {value!r}")
 
 
 @dataclass(frozen=True)
@@ -66,6 +106,10 @@ class Traced:
         Buffer index and array, for each array it closes over.
     guards : tuple of Guard
         Outside names it was traced with.
+    signature : Signature
+        The function's parameters.
+    options : Options
+        How calls treat memory.
     """
 
     graph: Graph
@@ -73,6 +117,7 @@ class Traced:
     closures: dict[int, Any]
     guards: tuple[Guard, ...]
     signature: Signature
+    options: Options
     _out_tree: Any
     _out_leaves: tuple[DynamicLeaf | ArgumentLeaf | FixedLeaf, ...]
 
@@ -143,10 +188,6 @@ class Lowered:
         return Compiled(self)
 
 
-# From the leaves as given, the call's memory and the scalars' values to a leaf of the result.
-_Result = Callable[[tuple[Any, ...], Any, Sequence[Any]], Any]
-
-
 class Compiled:
     """A function compiled for arguments of certain shapes and dtypes; call it to replay.
 
@@ -165,20 +206,12 @@ class Compiled:
         self._executables: dict[Overlaps, Any] = {}
         self._lock = make_lock()
         self._closed = False
-        self.used = 0  # when it was called last, by its cache's clock
-        self._scalars = graph.scalars
-        self._single = self.traced._out_tree.is_leaf() and len(self.traced._out_leaves) == 1
-        self._scalar_inputs = tuple(
-            index for index, value in enumerate(graph.inputs) if isinstance(value, ScalarRef)
-        )
         externals = lowered.schedule.externals
         given = externals[: len(externals) - len(graph.results)]
-        self._binding = Binding(
+        self.binding = Binding(
             graph, given, self.traced.closures, self.traced.key.avals, self._device
         )
-        self._results = tuple(map(self._result, self.traced._out_leaves))
-        self._executable(())
-        self.direct = self._direct_call() if self._binding.is_direct else None
+        self.replay = self._make_replay()
 
     def __repr__(self) -> str:
         return f"<Compiled {self.traced.graph.name} for {self._device}>"
@@ -191,6 +224,7 @@ class Compiled:
             raise ArgumentError(
                 f"{signature.name} was compiled for other arguments: "
                 + "; ".join(differences(self.traced.key, arguments.key))
+                + called_at()
             )
         return self.run(arguments.leaves, arguments.given)
 
@@ -204,61 +238,68 @@ class Compiled:
         given : tuple
             The same, as the caller gave them.
         """
-        if self._closed:
-            raise RuntimeError(f"{self.traced.graph.name}: this compiled function is closed")
         stream = current_stream()
-        scalars: Sequence[Any] = ()
-        if self._scalars:
-            scalars = _scalars.evaluate(self._scalars, [leaves[i] for i in self._scalar_inputs])
-        call = self._binding.bind(leaves, stream)
-        executable = self._executables.get(call.overlaps) or self._executable(call.overlaps)
-        executable.run(call.pointers, scalars, stream)
-        call.finish(stream)
-        results = [result(given, call, scalars) for result in self._results]
-        if self._single:
-            return results[0]
-        return optree.tree_unflatten(self.traced._out_tree, results)
+        staged = self.binding.stage(leaves, stream)
+        result = self.replay.run(staged.leaves, given, stream, staged.closures)
+        staged.finish()
+        return result
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory that the executables own, besides arguments and results."""
+        return sum(executable.nbytes for executable in list(self._executables.values()))
+
+    def binding_stats(self) -> BindingStats:
+        """How the calls so far were bound to their memory.
+
+        Returns
+        -------
+        BindingStats
+
+        Examples
+        --------
+        >>> import graphjit as gj
+        >>> compiled = gj.graphed(lambda x: x.copy()).lower(gj.zeros(3)).compile()
+        >>> _ = compiled(gj.zeros(3))
+        >>> compiled.binding_stats().rebound
+        1
+        """
+        found = [executable.binding_stats() for executable in list(self._executables.values())]
+        return sum(found, BindingStats())
 
     def close(self) -> None:
         """Free what the executables own; a second call does nothing."""
         with self._lock:
             self._closed = True
-            self.direct = None
-            executables, self._executables = self._executables, {}
-        for executable in executables.values():
+            executables = list(self._executables.values())
+        for executable in executables:
             executable.close()
 
     def _executable(self, overlaps: Overlaps) -> Any:
         executable = self._executables.get(overlaps)
         if executable is None:
             with self._lock:
+                if self._closed:
+                    raise ClosedError("this compiled function was closed")
                 executable = self._executables.get(overlaps)
                 if executable is None:
                     plan = (
                         schedule(self.traced.graph, overlaps) if overlaps else self.lowered.schedule
                     )
-                    executable = self._backend.build(plan, self._device)
+                    inputs = self.traced.options.inputs
+                    executable = self._backend.build(plan, self._device, inputs)
                     self._executables[overlaps] = executable
         return executable
 
-    def _direct_call(self) -> DirectCall | None:
-        """The short way through a call, where the results allow it."""
-        fresh = {buffer: n for n, buffer in enumerate(self.traced.graph.results)}
-        results: list[Result] = []
-        for leaf in self.traced._out_leaves:
-            if not isinstance(leaf, DynamicLeaf):
-                results.append(self._result(leaf))
-                continue
-            output = self.traced.graph.outputs[leaf.index]
-            if isinstance(output, ScalarRef):
-                results.append(self._result(leaf))
-            elif output.view.buffer in fresh:
-                aval = array_aval(output.view.layout, self._device)
-                index = fresh[output.view.buffer]
-                results.append(fresh_array(index, output.view.offset, aval))
-            else:
-                return None  # a view of an argument or closure
+    def _make_replay(self) -> Replay:
+        graph, binding, options = self.traced.graph, self.binding, self.traced.options
+        sizes = tuple(graph.buffers[buffer].nbytes for buffer in graph.results)
+        allocate = functools.partial(self._backend.allocate, self._device)
+        static = None
+        if options.outputs == "static":
+            static = StaticResults(sizes, allocate, binding.sizes, binding.duplicate, graph.name)
         tree = self.traced._out_tree
+        single = tree.is_leaf() and len(self.traced._out_leaves) == 1
         # Not a bound method: the two would keep each other alive.
         executables, this = self._executables, weakref.ref(self)
 
@@ -266,49 +307,53 @@ class Compiled:
             found = executables.get(overlaps)
             if found is None:
                 compiled = this()
-                assert compiled is not None
+                if compiled is None:
+                    raise ClosedError("this compiled function is gone")
                 found = compiled._executable(overlaps)
             return found
 
-        return DirectCall(
-            self._binding,
-            self._scalars,
-            self._scalar_inputs,
-            tuple(results),
-            executable,
-            None if self._single else functools.partial(optree.tree_unflatten, tree),
+        return Replay(
+            inputs=binding.inputs,
+            closures=() if binding.uploads_closures else binding.closures(),
+            sizes=sizes,
+            allocate=allocate,
+            scalars=graph.scalars,
+            scalar_inputs=tuple(
+                index for index, value in enumerate(graph.inputs) if isinstance(value, ScalarRef)
+            ),
+            results=tuple(map(self._result, self.traced._out_leaves)),
+            unflatten=None if single else functools.partial(optree.tree_unflatten, tree),
+            overlaps=binding.overlaps,
+            executable=executable,
+            donated=self._donated(),
+            static=static,
+            name=graph.name,
         )
 
-    def _result(self, leaf: DynamicLeaf | ArgumentLeaf | FixedLeaf) -> _Result:
+    def _donated(self) -> tuple[int, ...]:
+        """The array leaves of the donated arguments."""
+        key = self.traced.key
+        return tuple(
+            leaf
+            for leaf, (path, aval) in enumerate(zip(key.tree.paths(), key.avals, strict=True))
+            if key.names[path[0]] in self.traced.options.donated and isinstance(aval, ArrayAval)
+        )
+
+    def _result(self, leaf: DynamicLeaf | ArgumentLeaf | FixedLeaf) -> Result:
         """What makes one leaf of the result."""
         if isinstance(leaf, FixedLeaf):
-            if leaf.copied:
-                return lambda given, call, scalars: leaf.value.copy()
-            return lambda given, call, scalars: leaf.value
+            return Result(COPIED if leaf.copied else FIXED, value=leaf.value)
         if isinstance(leaf, ArgumentLeaf):
-            return lambda given, call, scalars: given[leaf.index]
+            return Result(ARGUMENT, leaf.index)
         output = self.traced.graph.outputs[leaf.index]
         if isinstance(output, ScalarRef):
-            return lambda given, call, scalars: scalars[output.index]
-        view = output.view
-        aval = array_aval(view.layout, self._device, view.buffer in self._binding.readonly)
-        return lambda given, call, scalars: call.array(view.buffer, view.offset, aval)
-
-
-def differences(was: Key, now: Key) -> list[str]:
-    """What makes two keys differ, in the user's terms."""
-    found = []
-    if was.device != now.device:
-        found.append(f"device was {was.device} and is {now.device}")
-    for before, after in zip(was.statics, now.statics, strict=False):
-        if before != after:
-            found.append(f"static argument was {before!r} and is {after!r}")
-    if was.tree != now.tree:
-        found.append(f"structure was {was.tree} and is {now.tree}")
-    else:
-        for index, (before_aval, after_aval) in enumerate(zip(was.avals, now.avals, strict=True)):
-            if before_aval != after_aval:
-                found.append(
-                    f"argument {was.leaf_name(index)} was {before_aval} and is {after_aval}"
-                )
-    return found
+            return Result(SCALAR, output.index)
+        view, binding, results = output.view, self.binding, self.traced.graph.results
+        aval = array_aval(view.layout, self._device, view.buffer in binding.readonly)
+        if view.buffer in results:
+            return Result(FRESH, results.index(view.buffer), view.offset, aval)
+        if view.buffer in binding.input_of:
+            source = binding.input_of[view.buffer]
+            return Result(ARGUMENT_VIEW, source.leaf, source.low + view.offset, aval)
+        place, low = binding.closure_of[view.buffer]
+        return Result(CLOSURE_VIEW, place, low + view.offset, aval)

@@ -10,15 +10,18 @@ import optree
 
 from graphjit._aval import ArrayAval
 from graphjit._errors import TraceError
-from graphjit._guards import Guard, array_guard, guards_of
+from graphjit._guards import Guard, array_guard
+from graphjit._names import guards_of
 from graphjit._refusals import refused_by_others
 from graphjit._signature import NAMESPACE, Arguments, Key, Signature, flatten
-from graphjit._stages import ArgumentLeaf, DynamicLeaf, FixedLeaf, Traced
+from graphjit._stages import ArgumentLeaf, DynamicLeaf, FixedLeaf, Options, Traced
 from graphjit._trace import Trace
 from graphjit._tracers import Tracer
 
 
-def trace(function: Callable[..., Any], signature: Signature, arguments: Arguments) -> Traced:
+def trace(
+    function: Callable[..., Any], signature: Signature, arguments: Arguments, options: Options
+) -> Traced:
     """Run a function on tracers and record what it does.
 
     Parameters
@@ -29,6 +32,8 @@ def trace(function: Callable[..., Any], signature: Signature, arguments: Argumen
         Its parameters.
     arguments : Arguments
         The arguments to trace for.
+    options : Options
+        How calls treat memory.
 
     Returns
     -------
@@ -95,6 +100,7 @@ def trace(function: Callable[..., Any], signature: Signature, arguments: Argumen
         recorder.closures,
         guards,
         signature,
+        options,
         out_tree,
         tuple(described),
     )

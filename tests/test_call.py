@@ -621,7 +621,7 @@ def test_the_cache_forgets_what_was_unused_for_longest(backend):
     for n in range(2, 10):
         f(gj.zeros(n))
         f(gj.zeros(2))
-    assert len(f._cache) == 3
+    assert f.cache_info().size == 3
     assert traced == list(range(2, 10))
 
 

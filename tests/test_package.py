@@ -17,7 +17,15 @@ import graphjit as gj
 ROOT = Path(__file__).parent.parent
 IMPORT_SECONDS = 0.8
 # Classes whose objects others make; their makers' docstrings have the examples.
-MADE_BY_OTHERS = {"Compiled", "Device", "Graphed", "Lowered", "Traced"}
+MADE_BY_OTHERS = {
+    "BindingStats",
+    "CacheInfo",
+    "Compiled",
+    "Device",
+    "Graphed",
+    "Lowered",
+    "Traced",
+}
 PUBLIC = [name for name in gj.__all__ if not name.startswith("_")]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from graphjit._layout import Layout
+from graphjit._memory import Memory
 
 if TYPE_CHECKING:
     from graphjit.schedule.schedule import Schedule
@@ -36,24 +37,36 @@ class Device:
         return f"{self.backend}:{self.index}"
 
 
-class Memory(Protocol):
-    """A piece of device memory that is freed when nothing refers to it."""
+@dataclass(frozen=True)
+class BindingStats:
+    """How the calls of an executable were bound to their memory.
 
-    @property
-    def address(self) -> int:
-        """Device address of the first byte."""
+    Parameters
+    ----------
+    same : int
+        Calls on the memory of the call before: nothing to do.
+    recalled : int
+        Calls on a set of pointers that has an instance of its own.
+    rebound : int
+        Calls that repointed the nodes which use what had changed.
+    copied : int
+        Calls that copied arguments into static buffers.
+    nodes : int
+        Nodes repointed in all.
+    instances : int
+        Instances there are now, each bound to a set of pointers.
+    """
 
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
+    same: int = 0
+    recalled: int = 0
+    rebound: int = 0
+    copied: int = 0
+    nodes: int = 0
+    instances: int = 0
 
-    # Stream it belongs to: where it can be used without a word.
-    stream: Any
-    # Set when another library is given the address: the memory is not reused then.
-    exported: bool
-
-    def used_on(self, stream: Any) -> None:
-        """Note that work on a stream uses the memory, which must be over before it is reused."""
+    def __add__(self, other: BindingStats) -> BindingStats:
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return BindingStats(*(a + b for a, b in pairs))
 
 
 class Executable(Protocol):
@@ -72,6 +85,13 @@ class Executable(Protocol):
             Stream handle on a backend that has streams; None for the default one.
         """
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory that it owns."""
+
+    def binding_stats(self) -> BindingStats:
+        """How its calls were bound."""
+
     def close(self) -> None:
         """Free what the executable owns; a second call does nothing."""
 
@@ -87,8 +107,10 @@ class Backend(Protocol):
     def allocate(self, device: Device, nbytes: int, stream: Any = None) -> Memory:
         """Uninitialised memory; raises DeviceMemoryError where there is not enough."""
 
-    def adopt(self, device: Device, address: int, nbytes: int, owner: object) -> Memory:
-        """Memory that somebody else owns, kept alive through `owner`."""
+    def adopt(
+        self, device: Device, address: int, nbytes: int, owner: object, stream: Any = None
+    ) -> Memory:
+        """Memory that somebody else owns and wrote on a stream, kept alive through `owner`."""
 
     def upload(
         self, source: np.ndarray[Any, Any], target: int, layout: Layout, stream: Any
@@ -112,8 +134,18 @@ class Backend(Protocol):
     def check(self, schedule: Schedule) -> None:
         """Raise UnsupportedKernelError if a node can't run here; touches no device."""
 
-    def build(self, schedule: Schedule, device: Device) -> Executable:
-        """Instantiate a schedule."""
+    def build(self, schedule: Schedule, device: Device, inputs: str) -> Executable:
+        """Instantiate a schedule.
+
+        Parameters
+        ----------
+        schedule : Schedule
+            What to run.
+        device : Device
+            Where.
+        inputs : {"auto", "copy", "rebind"}
+            Whether arguments are used in place, copied into static buffers, or what is cheaper.
+        """
 
     def synchronize(self, device: Device) -> None:
         """Wait until the device has nothing left to do."""

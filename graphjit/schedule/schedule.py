@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from graphjit._graph import Constant, Fill, Graph, Launch, ScalarRef, View
+from graphjit._layout import Layout
 from graphjit._scalars import element
 from graphjit.kernel import frontend
 from graphjit.kernel.packing import (
@@ -77,16 +78,7 @@ class Schedule:
     @functools.cached_property
     def slots(self) -> int:
         """Number of slots."""
-        return struct.calcsize(self.slot_format) // 8
-
-    @functools.cached_property
-    def slot_format(self) -> str:
-        """`struct` format of the slot table: externals, arena, scalar parts."""
-        return f"<{len(self.externals) + 1}Q" + "".join(
-            f"{code}{8 - struct.calcsize(code)}x" if struct.calcsize(code) < 8 else code
-            for scalar in self.scalars
-            for code in scalar_codes(scalar.type)
-        )
+        return len(self.externals) + 1 + sum(len(scalar_codes(s.type)) for s in self.scalars)
 
     @functools.cached_property
     def _places(self) -> dict[int, Address]:
@@ -110,17 +102,48 @@ class Schedule:
         wanted = (ref, type_, dtype)
         return next(s.first for s in self.scalars if (s.ref, s.type, s.dtype) == wanted)
 
+    def copyable_inputs(self) -> Iterator[tuple[int, Layout, bool]]:
+        """Slot and layout of each argument that shares no memory with others, and if it's written.
+
+        Those may be copied elsewhere for a replay, and back.
+        """
+        layouts = {v.buffer: v.layout for v in self.graph.inputs if isinstance(v, View)}
+        aliased = {buffer for group in self.overlapping for buffer in group}
+        for slot, buffer in enumerate(self.externals):
+            if buffer in layouts and buffer not in aliased and layouts[buffer].size:
+                yield slot, layouts[buffer], buffer in self.graph.mutated
+
     def image(self, launch: Launch) -> ParamImage:
         """The parameters of one of the graph's launches."""
         return pack_launch(launch.kernel, launch.operands, self.address, self.slot)
 
-    def scalar_values(self, values: Sequence[Any]) -> list[Any]:
-        """What goes into the scalar slots, from the values of the graph's scalars."""
-        return [
+    @functools.cached_property
+    def _scalar_formats(self) -> tuple[struct.Struct, struct.Struct]:
+        """The scalars' slots as what they are, and as words."""
+        codes = [code for scalar in self.scalars for code in scalar_codes(scalar.type)]
+        return struct.Struct("<" + "".join(map(_padded, codes))), struct.Struct(f"<{len(codes)}Q")
+
+    @functools.cached_property
+    def _plain_scalars(self) -> tuple[int, ...] | None:
+        """Which scalar goes into each slot, if all go as they are."""
+        if all(s.dtype is None and len(scalar_codes(s.type)) == 1 for s in self.scalars):
+            return tuple(scalar.ref.index for scalar in self.scalars)
+        return None
+
+    def scalar_words(self, values: Sequence[Any]) -> tuple[int, ...]:
+        """What goes into the scalar slots, as 64-bit words, from the values of the scalars."""
+        packer, words = self._scalar_formats
+        if self._plain_scalars is not None:
+            try:
+                return words.unpack(packer.pack(*[values[i] for i in self._plain_scalars]))
+            except (struct.error, OverflowError):
+                pass  # to be converted, or refused, by the slow way
+        parts = [
             part
             for scalar in self.scalars
             for part in scalar_parts(_converted(values[scalar.ref.index], scalar), scalar.type)
         ]
+        return words.unpack(packer.pack(*parts))
 
     def fill_value(self, node: Fill) -> bytes | tuple[int, ...]:
         """The element that a fill writes, or the slots that hold its parts."""
@@ -170,6 +193,11 @@ def schedule(graph: Graph, overlapping: tuple[tuple[int, ...], ...] = ()) -> Sch
     return Schedule(
         graph, hazards, plan_arena(graph, hazards), externals, tuple(scalars), overlapping
     )
+
+
+def _padded(code: str) -> str:
+    """A `struct` code, filled up to 8 bytes."""
+    return f"{code}{8 - struct.calcsize(code)}x" if struct.calcsize(code) < 8 else code
 
 
 def _converted(value: Any, slot: ScalarSlot) -> Any:

@@ -6,7 +6,7 @@ import functools
 import math
 import platform
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,8 @@ import numpy as np
 from graphjit._errors import UnsupportedKernelError
 from graphjit._graph import Copy, Fill, Launch, Node
 from graphjit._layout import Layout
-from graphjit.backends.base import Device, Memory
+from graphjit._memory import Memory
+from graphjit.backends.base import BindingStats, Device
 from graphjit.backends.cpu.memory import AdoptedMemory, HostMemory
 from graphjit.kernel.access import fast_axis
 from graphjit.kernel.packing import ParamImage
@@ -38,7 +39,9 @@ class CPUBackend:
         """Uninitialised memory."""
         return HostMemory(nbytes)
 
-    def adopt(self, device: Device, address: int, nbytes: int, owner: object) -> Memory:
+    def adopt(
+        self, device: Device, address: int, nbytes: int, owner: object, stream: Any = None
+    ) -> Memory:
         """Memory that somebody else owns."""
         return AdoptedMemory(address, nbytes, owner)
 
@@ -82,9 +85,9 @@ class CPUBackend:
                     f"{error} (on the cpu backend, at {node.location})"
                 ) from None
 
-    def build(self, schedule: Schedule, device: Device) -> CPUExecutable:
+    def build(self, schedule: Schedule, device: Device, inputs: str) -> CPUExecutable:
         """Compile the kernels and lay out the program."""
-        return CPUExecutable(schedule)
+        return CPUExecutable(schedule, inputs)
 
     def synchronize(self, device: Device) -> None:
         """Nothing: calls return when their work is done."""
@@ -97,25 +100,66 @@ class CPUExecutable:
     ----------
     schedule : Schedule
         What to run.
+    inputs : {"auto", "copy", "rebind"}
+        How arguments are bound; unless they are to be copied, in place, which costs nothing.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, inputs: str) -> None:
         from graphjit.backends.cpu.program import Program
 
         self._schedule = schedule
+        self._has_scalars = bool(schedule.scalars)
         self._arena = HostMemory(schedule.arena.nbytes)
+        self._arena_word = (self._arena.address,)
         self._kernels: list[Any] = []
         self._program = Program([self._step(node) for node in schedule.graph.nodes], schedule.slots)
-        self._slots = struct.Struct(schedule.slot_format)
+        self._slots = struct.Struct(f"<{schedule.slots}Q")
+        self._static = [*self._static_inputs()] if inputs == "copy" else []
+        self._last: Sequence[int] = ()
+        self._same = self._rebound = self._copied = 0
 
     def run(self, pointers: Sequence[int], scalars: Sequence[Any], stream: Any) -> None:
         """Replay once; returns when the work is done."""
-        values = self._schedule.scalar_values(scalars)
-        self._program.run(self._slots, (*pointers, self._arena.address, *values))
+        given = pointers
+        if self._static:
+            pointers = [*pointers]
+            for slot, memory, layout, _ in self._static:
+                low = layout.extent[0]
+                _view(memory.address - low, layout)[...] = _view(given[slot] - low, layout)
+                pointers[slot] = memory.address
+            self._copied += 1
+        if pointers == self._last:
+            self._same += 1
+        else:
+            self._last = pointers
+            self._rebound += 1
+        words = (*pointers, *self._arena_word)
+        if self._has_scalars:
+            words += self._schedule.scalar_words(scalars)
+        self._program.run(self._slots, words)
+        for slot, memory, layout, written in self._static:
+            if written:
+                low = layout.extent[0]
+                _view(given[slot] - low, layout)[...] = _view(memory.address - low, layout)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its temporaries and static inputs."""
+        return self._arena.nbytes + sum(memory.nbytes for _, memory, _, _ in self._static)
+
+    def binding_stats(self) -> BindingStats:
+        """How its calls were bound."""
+        return BindingStats(self._same, 0, self._rebound, self._copied, 0, 1)
 
     def close(self) -> None:
         """Free the program."""
         self._program.close()
+
+    def _static_inputs(self) -> Iterator[tuple[int, HostMemory, Layout, bool]]:
+        """Slot, buffer and layout of each argument, and whether it is written."""
+        for slot, layout, written in self._schedule.copyable_inputs():
+            low, high = layout.extent
+            yield slot, HostMemory(high - low), layout, written
 
     def _step(self, node: Node) -> Any:
         from graphjit.backends.cpu.program import Step

@@ -13,6 +13,7 @@ import numpy as np
 
 from graphjit._errors import DeviceMemoryError
 from graphjit._locks import make_lock
+from graphjit._memory import Memory
 
 _ALIGNMENT = 64
 _KEPT_BYTES = 256 * 2**20
@@ -61,7 +62,7 @@ class _Blocks:
 _blocks = _Blocks()
 
 
-class HostMemory:
+class HostMemory(Memory):
     """A piece of host memory; a NumPy view of it keeps it alive, and so from being reused.
 
     Parameters
@@ -70,22 +71,25 @@ class HostMemory:
         Size.
     """
 
-    __slots__ = ("__weakref__", "_block", "_size", "address", "exported", "nbytes")
-    stream = None
+    __slots__ = ("_block", "_size")
 
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
-        self.exported = False
+    def __init__(self, nbytes: int, block: _Block | None = None) -> None:
         self._size = _rounded(nbytes)
-        self._block = _blocks.take(self._size)
-        self.address = self._block[1]
+        taken = block or _blocks.take(self._size)
+        self._block: _Block | None = taken
+        Memory.__init__(self, taken[1], nbytes, None)
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
         return _bytes_interface(self.address, self.nbytes)
 
-    def used_on(self, stream: Any) -> None:
-        """Nothing to note: the CPU has no streams."""
+    def _moved(self) -> Memory:
+        if self.exported:
+            # A NumPy array over it may be around, and keeps this object, not the new one.
+            return AdoptedMemory(self.address, self.nbytes, self)
+        moved = HostMemory(self.nbytes, self._block)
+        self._block = None
+        return moved
 
     def __del__(self) -> None:
         block = getattr(self, "_block", None)
@@ -93,7 +97,7 @@ class HostMemory:
             _blocks.give(self._size, block)
 
 
-class AdoptedMemory:
+class AdoptedMemory(Memory):
     """Host memory that somebody else owns.
 
     Parameters
@@ -106,21 +110,19 @@ class AdoptedMemory:
         Kept alive.
     """
 
-    __slots__ = ("__weakref__", "address", "exported", "nbytes", "owner")
-    stream = None
+    __slots__ = ("owner",)
 
     def __init__(self, address: int, nbytes: int, owner: object) -> None:
-        self.address = address
-        self.nbytes = nbytes
+        Memory.__init__(self, address, nbytes, None)
         self.owner = owner
         self.exported = True
-
-    def used_on(self, stream: Any) -> None:
-        """Nothing to note: its owner frees it."""
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
         return _bytes_interface(self.address, self.nbytes)
+
+    def _moved(self) -> Memory:
+        return AdoptedMemory(self.address, self.nbytes, self.owner)
 
 
 def _rounded(nbytes: int) -> int:

@@ -10,7 +10,8 @@ import numpy as np
 from graphjit._errors import DeviceError
 from graphjit._graph import View
 from graphjit._layout import Layout, contiguous
-from graphjit.backends.base import Device, Executable, Memory
+from graphjit._memory import Memory
+from graphjit.backends.base import Device, Executable
 from graphjit.kernel import frontend
 from graphjit.kernel.packing import Address, pack_launch
 from graphjit.schedule.schedule import Schedule
@@ -50,7 +51,9 @@ class CUDABackend:
         memory: Memory = pool.take(nbytes, stream)
         return memory
 
-    def adopt(self, device: Device, address: int, nbytes: int, owner: object) -> Memory:
+    def adopt(
+        self, device: Device, address: int, nbytes: int, owner: object, stream: Any = None
+    ) -> Memory:
         """Memory that somebody else owns; raises DeviceError if it is another GPU's."""
         from graphjit.backends.cuda.memory import AdoptedMemory, gpu_of
 
@@ -59,7 +62,7 @@ class CUDABackend:
                 f"an array is on GPU {gpu}, and graphjit uses GPU 0 only; move the array, or make "
                 "that GPU the first one in CUDA_VISIBLE_DEVICES"
             )
-        return AdoptedMemory(address, nbytes, owner)
+        return AdoptedMemory(address, nbytes, owner, stream)
 
     def upload(
         self, source: np.ndarray[Any, Any], target: int, layout: Layout, stream: Any
@@ -170,11 +173,12 @@ class CUDABackend:
     def check(self, schedule: Schedule) -> None:
         """Nothing: Numba's kernels are CUDA kernels."""
 
-    def build(self, schedule: Schedule, device: Device) -> Executable:
+    def build(self, schedule: Schedule, device: Device, inputs: str) -> Executable:
         """Build and instantiate the CUDA graph."""
         from graphjit.backends.cuda.executable import CUDAExecutable
 
-        return CUDAExecutable(schedule, device, lambda nbytes: self.allocate(device, nbytes))
+        allocate = functools.partial(self.allocate, device)
+        return CUDAExecutable(schedule, device, allocate, self.copy, inputs)
 
     def synchronize(self, device: Device) -> None:
         """Wait for all streams of the device."""

@@ -10,7 +10,15 @@ from cuda.core import Device as CoreDevice
 
 from graphjit._errors import CUDAError, DeviceMemoryError
 
-_current = threading.local()
+
+class _Current(threading.local):
+    """The device that is current on this thread."""
+
+    index: int | None = None
+    device: Any = None
+
+
+current_device = _Current()
 
 
 def check(result: tuple[Any, ...], what: str) -> Any:
@@ -42,14 +50,14 @@ def check(result: tuple[Any, ...], what: str) -> Any:
 
 def activate(index: int) -> Any:
     """Make a device current on this thread, as Numba and cuda.core share it."""
-    if getattr(_current, "index", None) != index:
+    if current_device.index != index:
         from numba import cuda
 
         cuda.gpus[index].get_primary_context().push()
-        _current.device = CoreDevice(index)
-        _current.device.set_current()
-        _current.index = index
-    return _current.device
+        current_device.device = CoreDevice(index)
+        current_device.device.set_current()
+        current_device.index = index
+    return current_device.device
 
 
 def launch(

@@ -9,18 +9,17 @@ same call with one attribute.
 from __future__ import annotations
 
 import functools
-import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cuda.bindings import driver
 
 from graphjit._graph import Access, Copy, Fill, Node, View
-from graphjit._layout import contiguous, overlap
-from graphjit._locks import make_lock
+from graphjit._layout import Layout, contiguous, overlap
+from graphjit.backends.base import BindingStats
 from graphjit.backends.cuda.driver import activate, check
 from graphjit.backends.cuda.image import BoundImage
-from graphjit.backends.cuda.memory import order
+from graphjit.backends.cuda.instances import Instances, KernelNode, StaticInput
 from graphjit.backends.cuda.memory_kernels import copy_launch, fill_launch
 from graphjit.kernel import frontend
 from graphjit.kernel.packing import Address, pack_launch
@@ -28,12 +27,6 @@ from graphjit.schedule.schedule import Schedule
 
 # Beyond this a kernel must be told, once, how much dynamic shared memory it may get.
 _PLAIN_SHARED = 48 * 1024
-# Sets of pointers with an instance of their own, and sets remembered for having come once.
-_MAX_INSTANCES = 8
-_MAX_SEEN = 64
-# After so many evictions no instances are made any more: the sets are too many for it to pay.
-_MAX_EVICTED = 16
-_launch = driver.cuGraphLaunch
 
 
 class CUDAExecutable:
@@ -47,71 +40,68 @@ class CUDAExecutable:
         Where.
     memory : callable
         Allocates device memory: from a number of bytes to a Memory.
+    copy : callable
+        Copies elements: source, its layout, target, its layout, stream.
+    inputs : {"auto", "copy", "rebind"}
+        How arguments are bound.
     """
 
-    def __init__(self, schedule: Schedule, device: Any, memory: Any) -> None:
+    def __init__(
+        self, schedule: Schedule, device: Any, memory: Any, copy: Any, inputs: str
+    ) -> None:
         activate(device.index)
         self._schedule = schedule
-        self._device = device
         self._allocate = memory
         self._arena = memory(max(schedule.arena.nbytes, 1))
+        self._arena_word = (self._arena.address,)
+        self._has_scalars = bool(schedule.scalars)
         self._staging: list[Any] = []
-        self._nodes: list[tuple[Any, BoundImage, Any]] = []
+        self._nodes: list[KernelNode] = []
         self._kept: list[Any] = []
-        self._lock = make_lock()
-        self._slots = struct.Struct(schedule.slot_format)
-        self._words = struct.Struct(f"<{schedule.slots}Q")
-        self._bound: tuple[int, ...] = (-1,) * schedule.slots
-        self._stream: Any = None
-        self._launched = False
-        self._exec: Any = None
-        # Instances of the graph that are bound for good, by what they are bound to.
-        self._instances: dict[tuple[int, ...], Any] = {}
-        self._seen: set[tuple[int, ...]] = set()
-        self._evicted = 0
-        self._graph = check(driver.cuGraphCreate(0), "creating a graph")
+        self._graph: Any = check(driver.cuGraphCreate(0), "creating a graph")
         try:
             self._build()
-            self._users = [
-                [node for node in self._nodes if slot in node[1].slots]
-                for slot in range(schedule.slots)
-            ]
+            self._instances = Instances(
+                device.index,
+                self._graph,
+                self._nodes,
+                schedule.slots,
+                [self._arena, *self._staging],
+                memory,
+                tuple(self._static_inputs(copy)),
+                inputs,
+            )
         except BaseException:
-            self.close()
+            driver.cuGraphDestroy(self._graph)
             raise
+        self._launch = self._instances.launch
 
     def run(self, pointers: Sequence[int], scalars: Sequence[Any], stream: Any) -> None:
         """Replay once on a stream; returns when the replay is queued."""
-        activate(self._device.index)
-        words: tuple[int, ...] = (*pointers, self._arena.address)
-        if self._schedule.scalars:
-            values = self._schedule.scalar_values(scalars)
-            words = self._words.unpack(self._slots.pack(*words, *values))
-        with self._lock:
-            executable = self._instances.get(words)
-            if executable is None:
-                executable = self._instance(words)
-            if stream != self._stream or not self._launched:
-                self._change_stream(stream)
-            (error,) = _launch(executable, stream or 0)
-            if error:
-                check((error,), "launching a graph")
+        words = (*pointers, *self._arena_word)
+        if self._has_scalars:
+            words += self._schedule.scalar_words(scalars)
+        self._launch(words, stream)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its temporaries and static inputs."""
+        return sum(memory.nbytes for memory in self._instances.memory())
+
+    def binding_stats(self) -> BindingStats:
+        """How its calls were bound."""
+        return self._instances.stats()
 
     def close(self) -> None:
         """Destroy the graph; a second call does nothing."""
-        with self._lock:
-            executables = [*self._instances.values(), self._exec]
-            self._instances, self._exec = {}, None
-            graph, self._graph = self._graph, None
-        for executable in executables:
-            if executable is not None:
-                driver.cuGraphExecDestroy(executable)
-        if graph is not None:
-            driver.cuGraphDestroy(graph)
+        self._instances.close()
 
-    def __del__(self) -> None:
-        if driver is not None and getattr(self, "_lock", None) is not None:
-            self.close()
+    def _static_inputs(self, copy: Any) -> Iterator[StaticInput]:
+        """The arguments that may be copied."""
+        for slot, layout, written in self._schedule.copyable_inputs():
+            low, high = layout.extent
+            copied = functools.partial(_copy_input, copy, layout)
+            yield StaticInput(slot, high - low, copied, written)
 
     def _build(self) -> None:
         waits: dict[int, list[int]] = {}
@@ -134,10 +124,9 @@ class CUDAExecutable:
                 )
                 if launch.kernel.cooperative:
                     _make_cooperative(handle)
-                self._nodes.append((handle, image, params))
+                self._nodes.append(KernelNode(handle, image, params))
                 wait_for = [handle]
             last.append(wait_for)
-        self._exec = check(driver.cuGraphInstantiate(self._graph, 0), "instantiating a graph")
 
     def _launches(self, node: Node) -> list[tuple[Any, Any]]:
         """The kernel launches of a node, each with what tells where its views are."""
@@ -200,54 +189,15 @@ class CUDAExecutable:
         params.kernelParams = image.address
         return params
 
-    def _change_stream(self, stream: Any) -> None:
-        """Order this stream's replays after those of the one before: they share the arena."""
-        if self._launched:
-            order(self._stream, stream)
-        for memory in (self._arena, *self._staging):
-            memory.used_on(stream)
-        self._stream = stream
-        self._launched = True
 
-    def _instance(self, words: tuple[int, ...]) -> Any:
-        """The one to launch: bound for good if the same pointers came before, else repointed.
-
-        Feedback loops (`u = step(u)`) come back to the same few sets of pointers.
-        """
-        if words not in self._seen or self._evicted >= _MAX_EVICTED:
-            if len(self._seen) >= _MAX_SEEN:
-                self._seen.clear()
-            self._seen.add(words)
-            if words != self._bound:
-                self._repoint(words)
-            return self._exec
-        for handle, image, params in self._nodes:
-            image.bind(words)
-            check(driver.cuGraphKernelNodeSetParams(handle, params), "binding a graph")
-        made = check(driver.cuGraphInstantiate(self._graph, 0), "instantiating a graph")
-        while len(self._instances) >= _MAX_INSTANCES:
-            # Destroying waits for nothing: the driver frees it when its launches are over.
-            driver.cuGraphExecDestroy(self._instances.pop(next(iter(self._instances))))
-            self._evicted += 1
-        self._instances[words] = made
-        # The images are shared with the one that is repointed: it is as if bound to nothing.
-        self._bound = (-1,) * len(words)
-        return made
-
-    def _repoint(self, words: tuple[int, ...]) -> None:
-        stale = {}
-        for slot, (old, new) in enumerate(zip(self._bound, words, strict=True)):
-            if old != new:
-                for node in self._users[slot]:
-                    stale[id(node)] = node
-        self._bound = (-1,) * len(words)  # until all nodes are repointed
-        for handle, image, params in stale.values():
-            image.bind(words)
-            check(
-                driver.cuGraphExecKernelNodeSetParams(self._exec, handle, params),
-                "repointing a graph",
-            )
-        self._bound = words
+def _copy_input(copy: Any, layout: Layout, source: int, target: int, stream: Any) -> None:
+    """Copy the elements of an argument from one lowest address to another."""
+    if layout.is_contiguous:
+        copied = driver.cuMemcpyDtoDAsync(target, source, layout.nbytes, stream or 0)
+        check(copied, "copying an argument")
+    else:
+        low = layout.extent[0]
+        copy(source - low, layout, target - low, layout, stream)
 
 
 def _make_cooperative(handle: Any) -> None:

@@ -8,7 +8,6 @@ other streams that used a block are waited for, on the device, when it is freed.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any
 
 from cuda.bindings import driver
@@ -16,16 +15,17 @@ from cuda.core import Stream
 
 from graphjit._errors import DeviceMemoryError
 from graphjit._locks import make_lock
+from graphjit._memory import Memory
 from graphjit.backends.cuda.driver import activate, check
 
 _GRANULE = 512
 # Beyond this share of the device's memory freed blocks go back to the driver.
 _KEPT_SHARE = 4
-_MAX_STREAMS = 16
+_MAX_LISTS = 512
 
 
-class DeviceMemory:
-    """A piece of device memory that belongs to a stream.
+class DeviceMemory(Memory):
+    """A piece of device memory that goes back to its pool when nothing refers to it.
 
     Parameters
     ----------
@@ -33,44 +33,50 @@ class DeviceMemory:
         Where it goes back to.
     buffer : cuda.core.Buffer
         What holds it.
-    nbytes : int
-        Size asked for.
-    stream : int or None
-        Stream it belongs to.
+    address, nbytes, stream
+        As for Memory.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_buffer",
-        "_others",
-        "_pool",
-        "address",
-        "exported",
-        "nbytes",
-        "stream",
-    )
+    __slots__ = ("_buffer", "_pool")
 
     def __init__(self, pool: Pool, buffer: Any, address: int, nbytes: int, stream: Any) -> None:
         self._pool = pool
         self._buffer = buffer
-        self._others: set[Any] | None = None
         self.address = address
         self.nbytes = nbytes
         self.stream = stream
-        # Other libraries may use it on streams that nobody tells us of.
+        self.others = None
         self.exported = False
+        self._lost = ""
 
-    def used_on(self, stream: Any) -> None:
-        """Note that work on another stream uses the memory."""
-        if stream != self.stream:
-            if self._others is None:
-                self._others = set()
-            self._others.add(stream)
+    def used_on(self, stream: Any, written: bool) -> None:
+        """As `Memory.used_on`: reads wait for the last write, writes for all that came before."""
+        Memory.used_on(self, stream, written)
+        others = self.others
+        if written:
+            if others is not None:
+                self.others = None
+                for other in others:
+                    order(other, stream)
+            if stream != self.stream:
+                order(self.stream, stream)
+                self.stream = stream
+        elif stream != self.stream:
+            if others is None:
+                others = self.others = set()
+            if stream not in others:
+                order(self.stream, stream)
+                others.add(stream)
+
+    def _moved(self) -> Memory:
+        moved = DeviceMemory(self._pool, self._buffer, self.address, self.nbytes, self.stream)
+        moved.others, moved.exported = self.others, self.exported
+        self._buffer = None
+        return moved
 
     def __del__(self) -> None:
-        pool = getattr(self, "_pool", None)
-        if pool is not None and driver is not None:
-            pool.give(self)
+        if self._buffer is not None and driver is not None:
+            self._pool.give(self)
 
 
 def gpu_of(address: int) -> int:
@@ -79,20 +85,24 @@ def gpu_of(address: int) -> int:
     return int(check(driver.cuPointerGetAttribute(attribute, address), "asking for an array's GPU"))
 
 
-class AdoptedMemory:
+class AdoptedMemory(Memory):
     """Device memory that somebody else owns, kept alive through `owner`."""
 
-    __slots__ = ("__weakref__", "address", "exported", "nbytes", "owner")
-    stream = None
+    __slots__ = ("owner",)
 
-    def __init__(self, address: int, nbytes: int, owner: object) -> None:
-        self.address = address
-        self.nbytes = nbytes
+    def __init__(self, address: int, nbytes: int, owner: object, stream: Any = None) -> None:
+        Memory.__init__(self, address, nbytes, stream)
         self.owner = owner
         self.exported = True
 
-    def used_on(self, stream: Any) -> None:
-        """Nothing to note: its owner frees it."""
+    def used_on(self, stream: Any, written: bool) -> None:
+        """Wait for the stream that its owner named when it gave the array."""
+        Memory.used_on(self, stream, written)
+        if stream != self.stream:
+            order(self.stream, stream)
+
+    def _moved(self) -> Memory:
+        return AdoptedMemory(self.address, self.nbytes, self.owner, self.stream)
 
 
 class Pool:
@@ -108,16 +118,15 @@ class Pool:
         self._index = index
         self._core = activate(index)
         self._lock = make_lock()
-        # By stream, the one used longest ago first, then by size.
-        self._free: dict[Any, defaultdict[int, list[tuple[Any, int]]]] = {}
+        # By stream and size, the ones freed first for the first time first.
+        self._free: dict[tuple[Any, int], list[tuple[Any, int]]] = {}
         self._kept = 0
         self._limit = check(driver.cuMemGetInfo(), "asking for the memory size")[1] // _KEPT_SHARE
 
     def take(self, nbytes: int, stream: Any) -> DeviceMemory:
         """Uninitialised memory that work queued on the stream from now on may use."""
-        size = -(-max(nbytes, 1) // _GRANULE) * _GRANULE
-        mine = self._free.get(stream)
-        blocks = mine.get(size) if mine else None
+        size = (nbytes + _GRANULE - 1) // _GRANULE * _GRANULE or _GRANULE
+        blocks = self._free.get((stream, size))
         if blocks:
             try:
                 buffer, address = blocks.pop()  # atomic; another thread may have been quicker
@@ -140,19 +149,22 @@ class Pool:
 
     def give(self, memory: DeviceMemory) -> None:
         """Keep a freed block, or let the driver have it."""
-        size = -(-max(memory.nbytes, 1) // _GRANULE) * _GRANULE
-        buffer = memory._buffer
+        size = (memory.nbytes + _GRANULE - 1) // _GRANULE * _GRANULE or _GRANULE
         try:
-            activate(self._index)
-            if memory.exported:
-                # Whoever got it may still be at work on any stream.
+            if memory.exported or self._kept + size > self._limit:
+                # Whoever got it may still be at work, on any stream; the driver knows of one.
+                activate(self._index)
                 driver.cuCtxSynchronize()
                 return
-            if memory._others:
-                for other in memory._others:
+            if memory.others is not None:
+                activate(self._index)
+                for other in memory.others:
                     order(other, memory.stream)
-            if self._kept + size <= self._limit:
-                self._keep(memory.stream, size, (buffer, memory.address))
+            blocks = self._free.get((memory.stream, size))
+            if blocks is None:
+                blocks = self._new_list((memory.stream, size))
+            self._kept += size
+            blocks.append((memory._buffer, memory.address))
         except Exception:  # at interpreter exit the driver may be gone
             return
 
@@ -162,21 +174,24 @@ class Pool:
             free, self._free = self._free, {}
             kept, self._kept = self._kept, 0
         if kept:
-            free.clear()
+            activate(self._index)
             driver.cuCtxSynchronize()
+            free.clear()
         return kept
 
-    def _keep(self, stream: Any, size: int, block: tuple[Any, int]) -> None:
-        mine = self._free.get(stream)
-        if mine is None:
-            with self._lock:
-                mine = self._free.setdefault(stream, defaultdict(list))
-                while len(self._free) > _MAX_STREAMS:
-                    # Streams come and go; their blocks must not stay for ever.
-                    oldest = self._free.pop(next(iter(self._free)))
-                    self._kept -= sum(size * len(blocks) for size, blocks in oldest.items())
-        self._kept += size
-        mine[size].append(block)
+    def _new_list(self, key: tuple[Any, int]) -> list[tuple[Any, int]]:
+        """Where blocks of a size that belong to a stream are kept."""
+        with self._lock:
+            blocks = self._free.setdefault(key, [])
+            while len(self._free) > _MAX_LISTS:
+                # Streams and sizes come and go; their blocks must not stay for ever.
+                oldest = next(iter(self._free))
+                dropped = self._free.pop(oldest)
+                self._kept -= oldest[1] * len(dropped)
+                if dropped:
+                    activate(self._index)
+                    driver.cuCtxSynchronize()
+            return blocks
 
     def _allocate(self, size: int, stream: Any) -> Any:
         return self._core.memory_resource.allocate(size, stream=Stream.from_handle(stream or 0))

@@ -1,0 +1,22 @@
+cdef class Guard:
+    cdef public object holder
+    cdef public str name
+    cdef public object value
+    cdef public str owner
+    cdef dict _space
+    cpdef object current(self)
+    cpdef bint holds(self)
+
+cdef class CellGuard(Guard):
+    pass
+
+cdef class AttributeGuard(Guard):
+    pass
+
+cdef class ArrayGuard(Guard):
+    pass
+
+cdef class ItemsGuard(Guard):
+    pass
+
+cpdef Guard changed(tuple guards)

@@ -1,0 +1,36 @@
+cimport cython
+from graphjit._memory cimport Handle, Memory
+
+cdef class Input:
+    cdef public Py_ssize_t leaf
+    cdef public Py_ssize_t low
+    cdef public bint written
+
+cdef class Result:
+    cdef public int kind
+    cdef public Py_ssize_t index
+    cdef public Py_ssize_t offset
+    cdef public object aval
+    cdef public object value
+
+cdef class Replay:
+    cdef object __weakref__
+    cdef tuple _inputs
+    cdef tuple _closures
+    cdef tuple _sizes
+    cdef object _allocate
+    cdef tuple _scalars
+    cdef tuple _scalar_inputs
+    cdef tuple _results
+    cdef Result _only
+    cdef object _unflatten
+    cdef object _overlaps
+    cdef object _executable
+    cdef object _run
+    cdef tuple _donated
+    cdef object _static
+    cdef str _name
+    cpdef object run(self, tuple leaves, tuple given, object stream, tuple closures=*)
+
+@cython.locals(kind=cython.int)
+cdef object _leaf(Result result, tuple leaves, tuple given, tuple closures, list made, object scalars)

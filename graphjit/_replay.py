@@ -1,0 +1,383 @@
+"""A call of a compiled function: from its arguments' memory to its results.
+
+Compiled where there is a C compiler (see `setup.py`): it runs at every call, with all that is the
+same each time worked out before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from graphjit import _scalars
+from graphjit._array import Array
+from graphjit._errors import ArgumentError
+from graphjit._graph import Scalar
+from graphjit._location import called_at
+from graphjit._memory import Handle, Memory
+
+# Groups of external buffers that share memory, by buffer index.
+Overlaps = tuple[tuple[int, ...], ...]
+
+# What leaves of a result can be.
+FRESH = 0  # a view of a buffer made for this call
+ARGUMENT = 1  # an argument itself
+ARGUMENT_VIEW = 2
+CLOSURE_VIEW = 3
+SCALAR = 4
+FIXED = 5  # something that depends on no argument
+COPIED = 6  # a copy of an array that the function made while it was traced
+
+
+class Input:
+    """One argument buffer.
+
+    Parameters
+    ----------
+    leaf : int
+        Which argument leaf.
+    low : int
+        What to add to the address of its first element to get the lowest address.
+    written : bool
+        Whether a kernel may write it.
+    """
+
+    __slots__ = ("leaf", "low", "written")
+
+    def __init__(self, leaf: int, low: int, written: bool) -> None:
+        self.leaf = leaf
+        self.low = low
+        self.written = written
+
+
+class Result:
+    """What makes one leaf of the result.
+
+    Parameters
+    ----------
+    kind : int
+        FRESH, ARGUMENT, ...
+    index : int
+        Of the result buffer, the argument leaf, the closure or the scalar.
+    offset : int
+        For a view: bytes from the address of the buffer (FRESH) or of the array's first element.
+    aval : ArrayAval or None
+        For a view: what it is.
+    value : object
+        For FIXED and COPIED: the value.
+    """
+
+    __slots__ = ("aval", "index", "kind", "offset", "value")
+
+    def __init__(
+        self, kind: int, index: int = 0, offset: int = 0, aval: Any = None, value: Any = None
+    ) -> None:
+        self.kind = kind
+        self.index = index
+        self.offset = offset
+        self.aval = aval
+        self.value = value
+
+
+class Replay:
+    """How calls of one compiled function go.
+
+    Parameters
+    ----------
+    inputs : tuple of Input
+        The argument buffers, in the order of the executable's pointers.
+    closures : tuple of (Handle, int, bool)
+        Closed-over arrays, with what `Input` calls `low` and `written`; those that are uploaded
+        anew at each call are given to it.
+    sizes : tuple of int
+        Bytes of the result buffers.
+    allocate : callable
+        Makes memory of so many bytes for work on a stream.
+    scalars : tuple of Scalar
+        The graph's scalars.
+    scalar_inputs : tuple of int
+        Argument leaves that are scalars.
+    results : tuple of Result
+        What makes the leaves of the result.
+    unflatten : callable or None
+        From the leaves to the result; None if the one leaf is the result.
+    overlaps : callable or None
+        Which buffers share memory, from the pointers; None where it makes no difference.
+    executable : callable
+        The executable for arguments that overlap in a given way.
+    donated : tuple of int
+        Argument leaves whose memory is given away.
+    static : StaticResults or None
+        The result buffers, where they are the same at every call.
+    name : str
+        The function, for messages.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_allocate",
+        "_closures",
+        "_donated",
+        "_executable",
+        "_inputs",
+        "_name",
+        "_only",
+        "_overlaps",
+        "_results",
+        "_run",
+        "_scalar_inputs",
+        "_scalars",
+        "_sizes",
+        "_static",
+        "_unflatten",
+    )
+
+    def __init__(
+        self,
+        *,
+        inputs: tuple[Input, ...],
+        closures: tuple[tuple[Handle, int, bool], ...],
+        sizes: tuple[int, ...],
+        allocate: Callable[[int, Any], Memory],
+        scalars: tuple[Scalar, ...],
+        scalar_inputs: tuple[int, ...],
+        results: tuple[Result, ...],
+        unflatten: Callable[[list[Any]], Any] | None,
+        overlaps: Callable[[tuple[int, ...]], Overlaps] | None,
+        executable: Callable[[Overlaps], Any],
+        donated: tuple[int, ...],
+        static: StaticResults | None,
+        name: str,
+    ) -> None:
+        self._inputs = inputs
+        self._closures = closures
+        self._sizes = sizes
+        self._allocate = allocate
+        self._scalars = scalars
+        self._scalar_inputs = scalar_inputs
+        self._results = results
+        self._only: Result | None = results[0] if unflatten is None else None
+        self._unflatten = unflatten
+        self._overlaps = overlaps
+        self._executable = executable
+        self._run = executable(()).run
+        self._donated = donated
+        self._static = static
+        self._name = name
+
+    def run(
+        self,
+        leaves: tuple[Any, ...],
+        given: tuple[Any, ...],
+        stream: Any,
+        closures: tuple[tuple[Handle, int, bool], ...] | None = None,
+    ) -> Any:
+        """Replay once.
+
+        Parameters
+        ----------
+        leaves : tuple
+            Arrays and numbers, of the avals and classes it was made for.
+        given : tuple
+            The same, as the caller gave them.
+        stream : int or None
+            The stream to launch on.
+        closures : tuple, optional
+            Where closed-over arrays are uploaded at each call: all closures.
+
+        Returns
+        -------
+        object
+            What the function returns.
+        """
+        if self._donated:
+            _refuse_donations(self._name, self._donated, leaves, given)
+        if closures is None:
+            closures = self._closures
+        static = self._static
+        if static is not None:
+            leaves = static.apart(leaves, self._inputs, closures, stream)
+        pointers: list[int] = []
+        for item in self._inputs:
+            entry: Input = item
+            array: Handle = leaves[entry.leaf]
+            memory: Memory = array._memory
+            if memory.stream is not stream or (entry.written and memory.others is not None):
+                memory.used_on(stream, entry.written)
+            pointers.append(array._start + entry.low)
+        for closure, low, written in closures:
+            array = closure
+            array._memory.used_on(stream, written)
+            pointers.append(array._start + low)
+        run = self._run
+        if self._overlaps is not None:
+            overlaps = self._overlaps(tuple(pointers))
+            if overlaps:
+                run = self._executable(overlaps).run
+        scalars: Sequence[Any] = ()
+        if self._scalars:
+            scalars = [leaves[leaf] for leaf in self._scalar_inputs]
+            if len(self._scalars) > len(scalars):
+                scalars = _scalars.evaluate(self._scalars, scalars)
+        made: list[Memory]
+        if static is not None:
+            made = static.memory(stream)
+        else:
+            made = [self._allocate(nbytes, stream) for nbytes in self._sizes]
+        for memory in made:
+            pointers.append(memory.address)
+        run(pointers, scalars, stream)
+        if self._donated:
+            leaves, given = _donate(self._name, self._donated, leaves, given)
+        only: Result | None = self._only
+        if only is not None:
+            if only.kind == FRESH:
+                memory = made[only.index]
+                result: Handle = Array.__new__(Array)
+                result._memory = memory
+                result._start = memory.address + only.offset
+                result._aval = only.aval
+                return result
+            return _leaf(only, leaves, given, closures, made, scalars)
+        assert self._unflatten is not None
+        return self._unflatten(
+            [_leaf(leaf, leaves, given, closures, made, scalars) for leaf in self._results]
+        )
+
+
+def _leaf(
+    result: Result,
+    leaves: tuple[Any, ...],
+    given: tuple[Any, ...],
+    closures: tuple[tuple[Handle, int, bool], ...],
+    made: list[Memory],
+    scalars: Sequence[Any],
+) -> Any:
+    """One leaf of a result."""
+    kind = result.kind
+    if kind == FRESH:
+        memory: Memory = made[result.index]
+        return Array(memory, memory.address + result.offset, result.aval)
+    if kind == ARGUMENT:
+        return given[result.index]
+    if kind == ARGUMENT_VIEW or kind == CLOSURE_VIEW:
+        array: Handle = leaves[result.index] if kind == ARGUMENT_VIEW else closures[result.index][0]
+        return Array(array._memory, array._start + result.offset, result.aval)
+    if kind == SCALAR:
+        return scalars[result.index]
+    return result.value.copy() if kind == COPIED else result.value
+
+
+class StaticResults:
+    """Result buffers that are the same at every call.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Their bytes.
+    allocate : callable
+        As for Replay.
+    spans : tuple of int
+        Bytes of the argument buffers and closures.
+    duplicate : callable
+        Copies bytes at an address to fresh memory, on a stream.
+    name : str
+        The function, for messages.
+    """
+
+    def __init__(
+        self,
+        sizes: tuple[int, ...],
+        allocate: Callable[[int, Any], Memory],
+        spans: tuple[int, ...],
+        duplicate: Callable[[int, int, Any], Memory],
+        name: str,
+    ) -> None:
+        self._made = [allocate(nbytes, None) for nbytes in sizes]
+        self._spans = spans
+        self._duplicate = duplicate
+        self._name = name
+
+    def memory(self, stream: Any) -> list[Memory]:
+        """The buffers, for a replay on a stream."""
+        for memory in self._made:
+            if memory.stream is not stream or memory.others is not None:
+                memory.used_on(stream, True)
+        return list(self._made)
+
+    def apart(
+        self,
+        leaves: tuple[Any, ...],
+        inputs: tuple[Input, ...],
+        closures: tuple[tuple[Handle, int, bool], ...],
+        stream: Any,
+    ) -> tuple[Any, ...]:
+        """The arguments, with copies of those that lie in the results (as in `u = step(u)`).
+
+        Raises
+        ------
+        ArgumentError
+            If one of those is written: it can't be changed and overwritten both.
+        """
+        moved: list[Any] | None = None
+        for place, entry in enumerate(inputs):
+            array: Handle = leaves[entry.leaf]
+            first, nbytes = array._start + entry.low, self._spans[place]
+            if not self._meets(first, nbytes):
+                continue
+            if entry.written:
+                raise ArgumentError(
+                    f"{self._name} writes an argument that lies in its own static result; copy it "
+                    f'first, or do without outputs="static"{called_at()}'
+                )
+            array._memory.used_on(stream, False)
+            memory: Memory = self._duplicate(first, nbytes, stream)
+            if moved is None:
+                moved = list(leaves)
+            moved[entry.leaf] = Array(memory, memory.address - entry.low, array._aval)
+        for place, (closure, low, _) in enumerate(closures, len(inputs)):
+            array = closure
+            if self._meets(array._start + low, self._spans[place]):
+                raise ArgumentError(
+                    f"{self._name} closes over an array that lies in its own static result; pass "
+                    f'it as an argument, or do without outputs="static"{called_at()}'
+                )
+        return leaves if moved is None else tuple(moved)
+
+    def _meets(self, first: int, nbytes: int) -> bool:
+        return any(
+            first < memory.address + memory.nbytes and memory.address < first + nbytes
+            for memory in self._made
+        )
+
+
+def _refuse_donations(
+    name: str, donated: tuple[int, ...], leaves: tuple[Any, ...], given: tuple[Any, ...]
+) -> None:
+    """Raise for donated arguments whose memory isn't the caller's alone to give."""
+    for leaf in donated:
+        if not isinstance(given[leaf], Handle):
+            problem = f"is a {type(given[leaf]).__name__}, whose memory graphjit doesn't own"
+        elif leaves[leaf]._memory.exported:
+            problem = "is memory that another library has or was given the address of"
+        elif any(
+            isinstance(other, Handle) and other._memory is leaves[leaf]._memory
+            for index, other in enumerate(leaves)
+            if index != leaf
+        ):
+            problem = "shares its memory with another argument"
+        else:
+            continue
+        raise ArgumentError(f"{name}: a donated argument {problem}; don't donate it{called_at()}")
+
+
+def _donate(
+    name: str, donated: tuple[int, ...], leaves: tuple[Any, ...], given: tuple[Any, ...]
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The arguments with the donated memory under new owners: what isn't returned is freed."""
+    kept, returned = list(leaves), list(given)
+    for leaf in donated:
+        array: Handle = leaves[leaf]
+        memory = array._memory.move(f"this array was donated to {name}")
+        kept[leaf] = returned[leaf] = Array(memory, array._start, array._aval)
+    return tuple(kept), tuple(returned)

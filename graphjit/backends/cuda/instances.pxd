@@ -1,0 +1,42 @@
+cimport cython
+from graphjit._memory cimport Memory
+
+cdef class KernelNode:
+    cdef public object handle
+    cdef public object image
+    cdef public object params
+
+cdef class StaticInput:
+    cdef public Py_ssize_t slot
+    cdef public object nbytes
+    cdef public object copy
+    cdef public bint written
+    cdef public Memory memory
+
+cdef class Instances:
+    cdef object _device
+    cdef public object _graph
+    cdef list _nodes
+    cdef list _memory
+    cdef object _allocate
+    cdef object _lock
+    cdef list _users
+    cdef tuple _always
+    cdef tuple _paying
+    cdef double _price
+    cdef public dict _instances
+    cdef dict _seen
+    cdef object _exec
+    cdef tuple _bound
+    cdef tuple _last
+    cdef object _launching
+    cdef object _stream
+    cdef object _handle
+    cdef public long long same
+    cdef public long long recalled
+    cdef public long long rebound
+    cdef public long long copied
+    cdef public long long repointed
+    cpdef launch(self, tuple words, object stream)
+    cdef object _bind(self, tuple words, object stream)
+    cdef _repoint(self, tuple words)

@@ -1,0 +1,329 @@
+"""The instantiated graphs of one executable, and which of them a call launches.
+
+Binding a call costs the least of: nothing, where an instance is bound to its pointers already;
+repointing the nodes that use what changed (about 0.8 µs each); or copying arguments that many nodes
+use into static buffers. A set of pointers gets an instance of its own once it has cost as much as
+one: whatever comes, that costs at most twice what knowing the future would have.
+
+Compiled where there is a C compiler (see `setup.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cuda.bindings import driver
+
+from graphjit._locks import make_lock
+from graphjit._memory import Memory
+from graphjit.backends.base import BindingStats
+from graphjit.backends.cuda.driver import activate, check, current_device
+
+# Microseconds, on an H200: repointing a node; an instance and each of its nodes; a copy.
+_REPOINT = 0.8
+_INSTANCE = 20.0
+_INSTANCE_NODE = 4.0
+_COPY = 2.5
+_COPY_BYTES = 1.5e6  # in a microsecond
+_MAX_INSTANCES = 8
+# Sets of pointers whose costs are remembered.
+_MAX_SEEN = 64
+_launch = driver.cuGraphLaunch
+
+
+class KernelNode:
+    """A kernel node: its handle, its parameters in host memory, and the driver's structure."""
+
+    __slots__ = ("handle", "image", "params")
+
+    def __init__(self, handle: Any, image: Any, params: Any) -> None:
+        self.handle = handle
+        self.image = image
+        self.params = params
+
+
+class StaticInput:
+    """An argument that can be copied into a buffer of the executable's own.
+
+    Parameters
+    ----------
+    slot : int
+        Its slot.
+    nbytes : int
+        Bytes it spans.
+    copy : callable
+        Copies its elements: from an address to another, on a stream.
+    written : bool
+        Whether a kernel may write it: then it is copied back.
+    """
+
+    __slots__ = ("copy", "memory", "nbytes", "slot", "written")
+
+    def __init__(
+        self, slot: int, nbytes: int, copy: Callable[[int, int, Any], None], written: bool
+    ) -> None:
+        self.slot = slot
+        self.nbytes = nbytes
+        self.copy = copy
+        self.written = written
+        self.memory: Memory | None = None
+
+
+class Instances:
+    """The instantiated graphs of one executable.
+
+    Parameters
+    ----------
+    device : int
+        The GPU's number.
+    graph : CUgraph
+        What to instantiate; it is destroyed with this object.
+    nodes : list of KernelNode
+        Its nodes.
+    slots : int
+        Number of slots.
+    memory : list of Memory
+        What the graph itself uses: replays on different streams must not overlap.
+    allocate : callable
+        Makes memory of so many bytes.
+    static : tuple of StaticInput
+        Arguments that may be copied.
+    inputs : {"auto", "copy", "rebind"}
+        Whether they are.
+    """
+
+    __slots__ = (
+        "_allocate",
+        "_always",
+        "_bound",
+        "_device",
+        "_exec",
+        "_graph",
+        "_handle",
+        "_instances",
+        "_last",
+        "_launching",
+        "_lock",
+        "_memory",
+        "_nodes",
+        "_paying",
+        "_price",
+        "_seen",
+        "_stream",
+        "_users",
+        "copied",
+        "rebound",
+        "recalled",
+        "repointed",
+        "same",
+    )
+
+    def __init__(
+        self,
+        device: int,
+        graph: Any,
+        nodes: list[KernelNode],
+        slots: int,
+        memory: list[Memory],
+        allocate: Callable[[int], Memory],
+        static: tuple[StaticInput, ...],
+        inputs: str,
+    ) -> None:
+        self._device = device
+        self._graph: Any = None
+        self._nodes = nodes
+        self._memory = memory
+        self._allocate = allocate
+        self._lock = make_lock()
+        self._users = [
+            [node for node in nodes if slot in node.image.slots] for slot in range(slots)
+        ]
+        self._always = static if inputs == "copy" else ()
+        self._paying = tuple(s for s in static if inputs == "auto" and self._pays(s))
+        self._price = _INSTANCE + _INSTANCE_NODE * len(nodes)
+        # Instances of the graph that are bound for good, by what they are bound to.
+        self._instances: dict[tuple[int, ...], Any] = {}
+        # What binding these pointers has cost so far, in microseconds.
+        self._seen: dict[tuple[int, ...], float] = {}
+        # The instance that is repointed, and what it is bound to.
+        self._exec: Any = check(driver.cuGraphInstantiate(graph, 0), "instantiating a graph")
+        self._graph = graph  # ours to destroy from here on
+        self._bound: tuple[int, ...] = (-1,) * slots
+        # The words of the last call and what it launched.
+        self._last: tuple[int, ...] | None = None
+        self._launching: Any = None
+        self._stream: Any = None
+        self._handle: Any = None
+        self.same = self.recalled = self.rebound = self.copied = self.repointed = 0
+
+    def launch(self, words: tuple[int, ...], stream: Any) -> None:
+        """Replay once with these words in the slots; returns when the replay is queued.
+
+        Parameters
+        ----------
+        words : tuple of int
+            What is in each slot.
+        stream : int or None
+            The stream.
+        """
+        if current_device.index != self._device:
+            activate(self._device)
+        self._lock.acquire()
+        try:
+            given = words
+            if stream is not self._stream:
+                self._change_stream(stream)
+            if self._always:
+                words = self._copy(words, self._always, stream)
+            if words == self._last:
+                self.same += 1
+            else:
+                executable = self._instances.get(words)
+                if executable is None:
+                    self._launching = self._bind(words, stream)
+                else:
+                    self.recalled += 1
+                    self._last = words
+                    self._launching = executable
+            (error,) = _launch(self._launching, self._handle)
+            if error:
+                check((error,), "launching a graph")
+            if self._always:
+                self._copy_back(given, stream)
+        finally:
+            self._lock.release()
+
+    def stats(self) -> BindingStats:
+        """How the calls were bound."""
+        return BindingStats(
+            self.same,
+            self.recalled,
+            self.rebound,
+            self.copied,
+            self.repointed,
+            len(self._instances) + (self._exec is not None),
+        )
+
+    def memory(self) -> list[Memory]:
+        """The memory that replays use besides arguments and results."""
+        static = {id(item): item.memory for item in (*self._always, *self._paying)}
+        return [*self._memory, *(memory for memory in static.values() if memory is not None)]
+
+    def close(self) -> None:
+        """Destroy the graph; a second call does nothing."""
+        with self._lock:
+            executables = [*self._instances.values(), self._exec]
+            self._instances, self._exec, self._launching, self._last = {}, None, None, None
+            graph, self._graph = self._graph, None
+            self._memory, self._paying, self._always = [], (), ()
+        for executable in executables:
+            if executable is not None:
+                driver.cuGraphExecDestroy(executable)
+        if graph is not None:
+            driver.cuGraphDestroy(graph)
+
+    def __del__(self) -> None:
+        if driver is not None and getattr(self, "_lock", None) is not None:
+            self.close()
+
+    def _change_stream(self, stream: Any) -> None:
+        """Order this stream's replays after those of the one before: they share the memory."""
+        if stream != self._stream:
+            for memory in self._memory:
+                memory.used_on(stream, True)
+            self._handle = None if stream is None else driver.CUstream(stream)
+        self._stream = stream
+
+    def _bind(self, words: tuple[int, ...], stream: Any) -> Any:
+        """What to launch for words that no instance is bound to for good."""
+        self._last = None  # if this raises, nothing is known of what is bound
+        changed = [slot for slot, word in enumerate(words) if word != self._bound[slot]]
+        copied = tuple(
+            static
+            for static in self._paying
+            if static.slot in changed
+            and (static.memory is None or static.memory.address != words[static.slot])
+        )
+        saved = {static.slot for static in copied}
+        stale = {id(node) for slot in changed if slot not in saved for node in self._users[slot]}
+        spent = self._seen.get(words, 0.0) + _REPOINT * len(stale) + sum(map(_copying, copied))
+        if spent >= self._price:
+            executable = self._instantiate(words)
+        else:
+            if len(self._seen) >= _MAX_SEEN:
+                self._seen.clear()
+            self._seen[words] = spent
+            if copied:
+                # With the static addresses the words may well come again.
+                words = self._copy(words, copied, stream)
+                executable = self._instances.get(words)
+                return self._bind(words, stream) if executable is None else executable
+            self._repoint(words)
+            executable = self._exec
+        self._last = words
+        return executable
+
+    def _instantiate(self, words: tuple[int, ...]) -> Any:
+        """An instance for good."""
+        for node in self._nodes:
+            node.image.bind(words)
+            params = driver.cuGraphKernelNodeSetParams(node.handle, node.params)
+            check(params, "binding a graph")
+        made = check(driver.cuGraphInstantiate(self._graph, 0), "instantiating a graph")
+        while len(self._instances) >= _MAX_INSTANCES:
+            # Destroying waits for nothing: the driver frees it when its launches are over.
+            driver.cuGraphExecDestroy(self._instances.pop(next(iter(self._instances))))
+        self._instances[words] = made
+        self._seen.pop(words, None)
+        self.rebound += 1
+        self.repointed += len(self._nodes)
+        return made
+
+    def _repoint(self, words: tuple[int, ...]) -> None:
+        bound, self._bound = self._bound, (-1,) * len(words)  # until all nodes are repointed
+        stale: dict[int, KernelNode] = {}
+        for slot, word in enumerate(words):
+            if word != bound[slot]:
+                for node in self._users[slot]:
+                    stale[id(node)] = node
+        for node in stale.values():
+            node.image.bind(words)
+            (error,) = driver.cuGraphExecKernelNodeSetParams(self._exec, node.handle, node.params)
+            if error:
+                check((error,), "repointing a graph")
+        self._bound = words
+        if stale:
+            self.rebound += 1
+            self.repointed += len(stale)
+
+    def _pays(self, static: StaticInput) -> bool:
+        """Whether copying an argument costs less than repointing all that use it."""
+        if static.written:
+            return False
+        return _copying(static) < _REPOINT * len(self._users[static.slot])
+
+    def _copy(
+        self, words: tuple[int, ...], static: tuple[StaticInput, ...], stream: Any
+    ) -> tuple[int, ...]:
+        """Copy arguments into their static buffers; the words with those in place of them."""
+        replaced = list(words)
+        for item in static:
+            if item.memory is None:
+                item.memory = self._allocate(item.nbytes)
+            # All replays follow each other: what the buffer held before has been used.
+            item.memory.used_on(stream, True)
+            item.copy(words[item.slot], item.memory.address, stream)
+            replaced[item.slot] = item.memory.address
+        self.copied += 1
+        return tuple(replaced)
+
+    def _copy_back(self, given: tuple[int, ...], stream: Any) -> None:
+        for item in self._always:
+            if item.written:
+                assert item.memory is not None
+                item.copy(item.memory.address, given[item.slot], stream)
+
+
+def _copying(static: StaticInput) -> float:
+    return _COPY + static.nbytes / _COPY_BYTES

@@ -1,0 +1,22 @@
+cimport cython
+from graphjit._memory cimport Memory
+
+cdef class DeviceMemory(Memory):
+    cdef public Pool _pool
+    cdef public object _buffer
+
+cdef class AdoptedMemory(Memory):
+    cdef public object owner
+
+cdef class Pool:
+    cdef object __weakref__
+    cdef object _index
+    cdef object _core
+    cdef object _lock
+    cdef public dict _free
+    cdef public object _kept
+    cdef object _limit
+    @cython.locals(size=cython.longlong)
+    cpdef DeviceMemory take(self, long long nbytes, object stream)
+    @cython.locals(size=cython.longlong)
+    cpdef give(self, DeviceMemory memory)
