@@ -10,9 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import graphjit as gj
-from graphjit import _scalars
-from graphjit._context import current_stream
-from graphjit._guards import changed
 
 from .calls import Call, added, added_scaled
 from .report import interleaved
@@ -33,6 +30,10 @@ def native_replay(function: Callable[..., Any], *args: Any) -> Call:
 
 def stages_of(function: Any, *args: Any) -> dict[str, Call]:
     """The stages of a call by position, each by itself, in the order in which they run."""
+    from graphjit import _scalars
+    from graphjit._context import current_stream
+    from graphjit._guards import changed
+
     function(*args), function(*args)
     array = type(gj.empty(1))
     key = tuple([a._aval if type(a) is array else type(a) for a in args])
