@@ -1,1 +1,1 @@
-"""Runnable comparisons with hand-written code: `python -m benchmarks.cpu` and `.cuda`."""
+"""Runnable comparisons: `python -m benchmarks.cpu`, `.cuda` and `.dispatch`."""

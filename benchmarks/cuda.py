@@ -30,24 +30,10 @@ def axpy(a, x, y):
         y[i] = a * x[i] + y[i]
 
 
-@cuda.jit
-def add(x, y, out):
-    i = cuda.grid(1)
-    if i < out.size:
-        out[i] = x[i] + y[i]
-
-
 @gj.graphed
 def chain(a: Any, x: Any, y: Any) -> None:
     for _ in range(LAUNCHES):
         axpy[GRID, BLOCK](a, x, y)
-
-
-@gj.graphed
-def added(x: Any, y: Any) -> Any:
-    out = gj.empty_like(x)
-    add[GRID, BLOCK](x, y, out)
-    return out
 
 
 def checked(result: tuple[Any, ...]) -> Any:
@@ -58,8 +44,8 @@ def checked(result: tuple[Any, ...]) -> Any:
     return values[0] if values else None
 
 
-def captured(enqueue: Callable[[Any], None]) -> Callable[[], Any]:
-    """What `enqueue` launches on a stream, as one bare `cuGraphLaunch`."""
+def captured(enqueue: Callable[[Any], None], launch_on: int | None = None) -> Callable[[], Any]:
+    """What `enqueue` launches on a stream, as one bare `cuGraphLaunch` there or on another."""
     flags = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
     stream = checked(driver.cuStreamCreate(flags))
     numba_stream = cuda.external_stream(int(stream))
@@ -68,6 +54,8 @@ def captured(enqueue: Callable[[Any], None]) -> Callable[[], Any]:
     enqueue(numba_stream)
     graph = checked(driver.cuStreamEndCapture(stream))
     executable = checked(driver.cuGraphInstantiate(graph, 0))
+    if launch_on is not None:
+        stream = driver.CUstream(launch_on)
     return lambda: driver.cuGraphLaunch(executable, stream)
 
 
@@ -95,7 +83,7 @@ def measure_chain() -> list[Row]:
         },
         rounds=15,
         calls=50,
-        sync=_synchronize,
+        sync=synchronize,
     )
     mine = times["gj"] * 1e6
     name = f"chain of {LAUNCHES} kernels, device time"
@@ -106,49 +94,7 @@ def measure_chain() -> list[Row]:
     ]
 
 
-def measure_enqueue() -> list[Row]:
-    host = np.random.default_rng(0).random(SIZE, np.float32)
-    x, y = gj.array(host), gj.array(host)
-    dx, dy, out = (cuda.to_device(host) for _ in range(3))
-    add[GRID, BLOCK](dx, dy, out)
-    np.testing.assert_array_equal(added(x, y).copy_to_host(), out.copy_to_host())
-    bare = captured(lambda stream: add[GRID, BLOCK, stream](dx, dy, out))
-    fed_back = [x]
-    others = [gj.array(host) for _ in range(64)]
-
-    def feed_back() -> None:
-        fed_back[0] = added(fed_back[0], y)
-
-    def new_arrays() -> None:
-        added(others[0], others[1])
-        others.append(others.pop(0))
-
-    times = interleaved(
-        {
-            "the same arrays": lambda: added(x, y),
-            "u = f(u)": feed_back,
-            "other arrays": new_arrays,
-            "bare": bare,
-        },
-        rounds=25,
-        calls=20,
-        sync=_synchronize,
-        sync_inside=False,
-    )
-    reference = times.pop("bare") * 1e6
-    return [
-        Row(
-            f"enqueue, 2 inputs, 1 result, {name}",
-            mine * 1e6,
-            "us",
-            reference,
-            "bare cuGraphLaunch",
-        )
-        for name, mine in times.items()
-    ]
-
-
-def _synchronize() -> None:
+def synchronize() -> None:
     checked(driver.cuCtxSynchronize())
 
 
@@ -165,7 +111,7 @@ def gpu() -> dict[str, Any]:
 def main() -> int:
     where = machine()
     with gj.use_backend("cuda"):
-        rows = [*measure_chain(), *measure_enqueue()]
+        rows = measure_chain()
     return finish(rows, {**gpu(), **where})
 
 

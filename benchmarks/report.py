@@ -37,6 +37,9 @@ class Time:
     def __mul__(self, factor: float) -> Time:
         return Time(self.median * factor, self.least * factor)
 
+    def __sub__(self, other: Time) -> Time:
+        return Time(self.median - other.median, self.least - other.least)
+
 
 @dataclass(frozen=True)
 class Row:
@@ -154,7 +157,9 @@ def summary(samples: Sequence[float]) -> Time:
     return Time(statistics.median(samples), min(samples))
 
 
-def finish(rows: list[Row], machine: Mapping[str, Any], argv: list[str] | None = None) -> int:
+def finish(
+    rows: list[Row], machine: Mapping[str, Any], options: argparse.Namespace | None = None
+) -> int:
     """Print the table, write the JSON, and say by the exit status whether the targets were met.
 
     Parameters
@@ -163,15 +168,15 @@ def finish(rows: list[Row], machine: Mapping[str, Any], argv: list[str] | None =
         The measurements.
     machine : mapping
         What they were made on.
-    argv : list of str, optional
-        Command line: ``--check`` and ``--json PATH``.
+    options : argparse.Namespace, optional
+        What `command_line` gave; read now if None.
 
     Returns
     -------
     int
         1 if ``--check`` was given and a target missed, else 0.
     """
-    options = _options(argv)
+    options = options or command_line()
     print(", ".join(f"{key} {value}" for key, value in machine.items()))
     if (machine.get("load") or 0) > 0.3 * machine["cores"]:
         print("the machine was busy with other work when this began: run it again on a quiet one")
@@ -199,11 +204,14 @@ def _cell(time: Time | None, unit: str = "") -> str:
     return "" if time is None else f"{time.median:.3g} ({time.least:.3g}) {unit}".rstrip()
 
 
-def _options(argv: list[str] | None) -> argparse.Namespace:
+def command_line(**flags: str) -> argparse.Namespace:
+    """Read the command line: ``--check``, ``--json PATH``, and flags given as name and help."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
     parser.add_argument("--json", type=Path, metavar="PATH", help="record the figures there")
-    return parser.parse_args(argv)
+    for name, text in flags.items():
+        parser.add_argument(f"--{name}", action="store_true", help=text)
+    return parser.parse_args()
 
 
 def commit() -> str:
