@@ -1,5 +1,8 @@
 """Where the time of a call goes: `python -m benchmarks.dispatch --profile`.
 
+The parts are measured as Python does them. Where the call path is compiled (see `setup.py`) they
+take more by themselves than the whole call.
+
 The only benchmark that reaches into graphjit: what it takes from there is in `native_replay` and
 `stages_of`. A change of the call path changes these two.
 """
@@ -30,51 +33,52 @@ def native_replay(function: Callable[..., Any], *args: Any) -> Call:
 
 def stages_of(function: Any, *args: Any) -> dict[str, Call]:
     """The stages of a call by position, each by itself, in the order in which they run."""
-    from graphjit import _scalars
-    from graphjit._context import current_stream
+    from graphjit._array import Array
     from graphjit._guards import changed
 
-    function(*args), function(*args)
-    array = type(gj.empty(1))
-    key = tuple([a._aval if type(a) is array else type(a) for a in args])
-    compiled = function._plain[key]
-    direct, binding = compiled.direct, compiled._binding
-    executable = compiled._executable(())
-    stream = current_stream()
-    inputs, allocate, device = direct._inputs, direct._allocate, direct._device
-    pointers = [args[leaf]._address + low for leaf, low in inputs] + direct._fixed
-    made = [allocate(device, nbytes, stream) for nbytes in direct._result_bytes]
+    function(*args)
+    compiled = function.lower(*args).compile()
+    binding, executable = compiled.binding, compiled._executable(())
+    guards = compiled.traced.guards
+    backend, device = binding.backend, binding.device
+    schedule = compiled.lowered.schedule
+    graph = schedule.graph
+    sizes = [graph.buffers[buffer].nbytes for buffer in graph.results]
+    scalars = [arg for arg in args if not isinstance(arg, Array)]
+    made = [backend.allocate(device, nbytes, None) for nbytes in sizes]
+    pointers = [args[item.leaf]._start + item.low for item in binding.inputs]
     pointers += [memory.address for memory in made]
-    scalar_values = [args[leaf] for leaf in direct._scalar_inputs]
-    scalars = _scalars.evaluate(direct._scalars, scalar_values)
+    aval = args[0]._aval
 
-    def bind() -> Any:
-        bound = [args[leaf]._address + low for leaf, low in inputs] + direct._fixed
-        if direct._has_streams:
-            binding.note_streams(args, stream)
-        return binding.overlaps_of(bound) if direct._watched else ()
+    def bind() -> list[int]:
+        found = []
+        for item in binding.inputs:
+            array = args[item.leaf]
+            if array._memory.stream is not None:
+                array._memory.used_on(None, False)
+            found.append(array._start + item.low)
+        return found
 
     found: dict[str, Call] = {
-        "key and lookup": lambda: function._plain.get(
-            tuple([a._aval if type(a) is array else type(a) for a in args])
+        "the whole call": lambda: function(*args),
+        "  key and lookup": lambda: function._known.get(
+            tuple([a._aval if isinstance(a, Array) else type(a) for a in args])
         ),
-        "guards": lambda: changed(compiled.traced.guards),
-        "arguments to pointers": bind,
-        "scalars": lambda: _scalars.evaluate(direct._scalars, scalar_values),
-        "memory of the results": lambda: [
-            allocate(device, nbytes, stream) for nbytes in direct._result_bytes
-        ],
-        "executable": lambda: executable.run(pointers, scalars, stream),
-        "results": lambda: [result(args, made, scalars) for result in direct._results],
+        "  guards": lambda: changed(guards),
+        "  arguments to pointers": bind,
+        "  memory of the results": lambda: [backend.allocate(device, n, None) for n in sizes],
+        "  executable": lambda: executable.run(pointers, scalars, None),
+        "  results": lambda: [Array(memory, memory.address, aval) for memory in made],
     }
     if device.backend == "cuda":
         from cuda.bindings import driver
 
-        executable.run(pointers, scalars, stream)
-        found["  of which the launch"] = lambda: driver.cuGraphLaunch(executable._exec, 0)
+        executable.run(pointers, scalars, None)
+        launching = executable._instances._exec
+        found["    of which the launch"] = lambda: driver.cuGraphLaunch(launching, None)
     else:
         program = executable._program
-        found["  of which the native replay"] = lambda: program._native(program._address, None)
+        found["    of which the native replay"] = lambda: program._native(program._address, None)
     return found
 
 
@@ -93,10 +97,8 @@ def show(backend: str, size: int, calls: int) -> None:
     with gj.use_backend(backend):
         x, y = gj.zeros(size, dtype="float32"), gj.zeros(size, dtype="float32")
         for function, args in ((added, (x, y)), (added_scaled, (x, y, 0.5))):
-            stages = stages_of(function, *args)
-            whole = f"{function.__name__}({', '.join('xyk'[: len(args)])})"
             times = interleaved(
-                {**stages, whole: lambda f=function, a=args: f(*a), "nothing": lambda: None},
+                {**stages_of(function, *args), "nothing": lambda: None},
                 rounds=15,
                 calls=calls,
                 sync=gj.synchronize,
@@ -104,10 +106,8 @@ def show(backend: str, size: int, calls: int) -> None:
             )
             # What it takes to call each of these callables is no part of a stage.
             nothing = times.pop("nothing")
-            spent = {name: (time - nothing) * 1e6 for name, time in times.items()}
-            print(f"\n{backend}, float32[{size}], microseconds: median (least)")
-            for name, time in spent.items():
-                print(f"{name:40}{time.median:8.2f} ({time.least:.2f})")
-            parts = [t for n, t in spent.items() if n != whole and not n.startswith(" ")]
-            rest = spent[whole].median - sum(time.median for time in parts)
-            print(f"{'what is between the stages':40}{rest:8.2f}")
+            print(f"\n{backend}, {function.__name__} of {len(args)} arguments, float32[{size}]")
+            print("microseconds: median (least); the parts are done by Python, each by itself")
+            for name, time in times.items():
+                spent = (time - nothing) * 1e6
+                print(f"{name:40}{spent.median:8.2f} ({spent.least:.2f})")

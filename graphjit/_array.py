@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from graphjit import backends
-from graphjit._aval import array_aval
+from graphjit._aval import ArrayAval, array_aval
 from graphjit._context import current_stream, current_trace, default_device
 from graphjit._errors import DeviceError
 from graphjit._layout import Layout, contiguous, layout_of
-from graphjit._memory import GONE, Handle
+from graphjit._memory import GONE, Handle, Memory
 from graphjit._scalars import NUMBERS, element
 from graphjit._shaped import Shaped
 from graphjit.backends.base import Device
@@ -59,6 +59,9 @@ class Array(Handle, Shaped):
     """
 
     __slots__ = ()
+
+    def __init__(self, memory: Memory, address: int, aval: ArrayAval) -> None:
+        Handle.__init__(self, memory, address, aval)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         self._refuse(f"NumPy functions ({ufunc.__name__}); copy_to_host() gives a NumPy array")

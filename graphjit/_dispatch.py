@@ -20,6 +20,10 @@ from graphjit._replay import Replay
 _EXACT = frozenset((int, bool, str, bytes, type(None)))
 
 
+# Named, since Cython takes the bare type for one of C in signatures of compiled functions.
+Values = tuple[Any, ...]
+
+
 class Known:
     """A compiled function, and how the arguments of a certain call become its leaves.
 
@@ -41,9 +45,9 @@ class Known:
     def __init__(
         self,
         replay: Replay,
-        guards: tuple[Any, ...],
+        guards: Values,
         order: tuple[int, ...] | None,
-        defaults: tuple[Any, ...],
+        defaults: Values,
     ) -> None:
         self.replay = replay
         self.guards = guards
@@ -62,7 +66,7 @@ class Dispatcher:
     __slots__ = ("__weakref__", "_clock", "_foreign", "_hits", "_known", "_statics")
 
     def __init__(self, statics: frozenset[int | str]) -> None:
-        self._known: dict[tuple[Any, ...], Known] = {}
+        self._known: dict[Values, Known] = {}
         # Places and names of static arguments.
         self._statics = statics
         # Classes of other libraries' arrays that calls came with.
@@ -108,7 +112,7 @@ class Dispatcher:
                 pass  # an integer that Numba types as uint64: another signature
         return self._call_anew(args, kwargs, kind)
 
-    def _adopted(self, given: tuple[Any, ...], key: list[Any]) -> tuple[Any, ...]:
+    def _adopted(self, given: Values, key: list[Any]) -> Values:
         """The arguments with other libraries' arrays as Arrays, and their key."""
         key.clear()
         leaves = []
@@ -126,7 +130,7 @@ class Dispatcher:
             leaves.append(leaf)
         return tuple(leaves)
 
-    def _add_statics(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: list[Any]) -> None:
+    def _add_statics(self, args: Values, kwargs: dict[str, Any], key: list[Any]) -> None:
         """Add the values of static arguments to a key; one that nothing equals if they can't be."""
         for place, value in enumerate(args):
             if place in self._statics:
@@ -135,25 +139,26 @@ class Dispatcher:
             if name in self._statics:
                 key.append(value if type(value) in _EXACT else object())
 
-    def _remember(self, kind: tuple[Any, ...], known: Known, arguments: tuple[Any, ...]) -> None:
+    def _remember(self, kind: Values, known: Known, arguments: Values) -> None:
         """Let calls of a kind go the short way."""
+        met = len(self._foreign)
         for value in arguments:
             if not isinstance(value, Handle) and (
                 isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__")
             ):
                 self._foreign.add(type(value))
-        self._known[kind] = known
+        # The key of a call with a new class of array didn't see what it is an array of.
+        if len(self._foreign) == met:
+            self._known[kind] = known
 
-    def _call_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_traced(self, args: Values, kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError
 
-    def _call_anew(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], kind: tuple[Any, ...]
-    ) -> Any:
+    def _call_anew(self, args: Values, kwargs: dict[str, Any], kind: Values) -> Any:
         raise NotImplementedError
 
 
-def _ordered(given: tuple[Any, ...], known: Known) -> tuple[Any, ...]:
+def _ordered(given: Values, known: Known) -> Values:
     """Arguments as given, in the order of the leaves, defaults filled in."""
     assert known.order is not None
     return tuple(

@@ -8,6 +8,8 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
+import numpy as np
+
 from graphjit._cache import Cache, CacheInfo
 from graphjit._dispatch import Dispatcher, Known
 from graphjit._graph import Graph
@@ -119,14 +121,15 @@ class Graphed(Dispatcher):
             if name not in self._signature.static
         ]
         leaves = arguments.leaves
-        if len(dynamic) != len(leaves) or not any(isinstance(leaf, Handle) for leaf in leaves):
+        arrays = (Handle, np.ndarray)
+        if len(dynamic) != len(leaves) or not any(isinstance(leaf, arrays) for leaf in leaves):
             return None
         for (place, default), leaf, was in zip(dynamic, leaves, arguments.given, strict=True):
             value = default if place < 0 else given[place]
             # The leaf must be the argument itself, or another library's array as it is.
             if value is not was or not self._signature.is_plain(value, leaf):
                 return None
-            if place < 0 and isinstance(leaf, Handle):
+            if place < 0 and isinstance(leaf, arrays):
                 return None
         order: tuple[int, ...] | None = tuple(place for place, _ in dynamic)
         if order == tuple(range(len(given))):

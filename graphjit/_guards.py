@@ -128,6 +128,10 @@ class ItemsGuard(Guard):
         return f"the contents of a closed-over {type(self.holder).__name__} were changed"
 
 
+# Named, since Cython takes the bare type for one of C in the signature of a compiled function.
+Guards = tuple[Guard, ...]
+
+
 def items_of(container: Any) -> list[Any]:
     """The items of a list or tuple, the keys and values of a dict."""
     if isinstance(container, dict):
@@ -144,7 +148,7 @@ def array_guard(array: np.ndarray[Any, Any], name: str) -> Guard:
     return ArrayGuard(array, name, _state_of(array), "array")
 
 
-def changed(guards: tuple[Guard, ...]) -> Guard | None:
+def changed(guards: Guards) -> Guard | None:
     """The first guard that doesn't hold any more, if there is one."""
     for item in guards:
         guard: Guard = item

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from threading import get_ident
 from typing import Any
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -30,8 +31,9 @@ class Turn:
         self._holder: int | None = None
         _locks.add(self)
 
-    def __enter__(self) -> None:
-        me = threading.get_ident()
+    def enter(self) -> None:
+        """Wait until nobody is inside; raises RuntimeError if this thread is."""
+        me = get_ident()
         if self._holder == me:
             raise RuntimeError(
                 f"{self._what} was started while this thread is at it already, from a signal "
@@ -40,7 +42,8 @@ class Turn:
         self._lock.acquire()
         self._holder = me
 
-    def __exit__(self, *exception: object) -> None:
+    def leave(self) -> None:
+        """Let others in."""
         self._holder = None
         self._lock.release()
 
@@ -48,7 +51,7 @@ class Turn:
         """Enter if nobody is inside; whether that was so."""
         if not self._lock.acquire(blocking=False):
             return False
-        self._holder = threading.get_ident()
+        self._holder = get_ident()
         return True
 
     def _at_fork_reinit(self) -> None:

@@ -16,6 +16,10 @@ from graphjit._graph import Scalar
 from graphjit._location import called_at
 from graphjit._memory import Handle, Memory
 
+# Named, since Cython takes the bare types for ones of C in signatures of compiled functions.
+Leaves = tuple[Any, ...]
+# Arrays, with what to add to their address to get the lowest, and whether they are written.
+Closures = tuple[tuple[Handle, int, bool], ...]
 # Groups of external buffers that share memory, by buffer index.
 Overlaps = tuple[tuple[int, ...], ...]
 
@@ -136,7 +140,7 @@ class Replay:
         self,
         *,
         inputs: tuple[Input, ...],
-        closures: tuple[tuple[Handle, int, bool], ...],
+        closures: Closures,
         sizes: tuple[int, ...],
         allocate: Callable[[int, Any], Memory],
         scalars: tuple[Scalar, ...],
@@ -167,10 +171,10 @@ class Replay:
 
     def run(
         self,
-        leaves: tuple[Any, ...],
-        given: tuple[Any, ...],
+        leaves: Leaves,
+        given: Leaves,
         stream: Any,
-        closures: tuple[tuple[Handle, int, bool], ...] | None = None,
+        closures: Closures | None = None,
     ) -> Any:
         """Replay once.
 
@@ -247,10 +251,10 @@ class Replay:
 
 def _leaf(
     result: Result,
-    leaves: tuple[Any, ...],
-    given: tuple[Any, ...],
-    closures: tuple[tuple[Handle, int, bool], ...],
-    made: list[Memory],
+    leaves: Leaves,
+    given: Leaves,
+    closures: Closures,
+    made: Sequence[Memory],
     scalars: Sequence[Any],
 ) -> Any:
     """One leaf of a result."""
@@ -307,11 +311,11 @@ class StaticResults:
 
     def apart(
         self,
-        leaves: tuple[Any, ...],
+        leaves: Leaves,
         inputs: tuple[Input, ...],
-        closures: tuple[tuple[Handle, int, bool], ...],
+        closures: Closures,
         stream: Any,
-    ) -> tuple[Any, ...]:
+    ) -> Leaves:
         """The arguments, with copies of those that lie in the results (as in `u = step(u)`).
 
         Raises
@@ -351,9 +355,7 @@ class StaticResults:
         )
 
 
-def _refuse_donations(
-    name: str, donated: tuple[int, ...], leaves: tuple[Any, ...], given: tuple[Any, ...]
-) -> None:
+def _refuse_donations(name: str, donated: tuple[int, ...], leaves: Leaves, given: Leaves) -> None:
     """Raise for donated arguments whose memory isn't the caller's alone to give."""
     for leaf in donated:
         if not isinstance(given[leaf], Handle):
@@ -372,8 +374,8 @@ def _refuse_donations(
 
 
 def _donate(
-    name: str, donated: tuple[int, ...], leaves: tuple[Any, ...], given: tuple[Any, ...]
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    name: str, donated: tuple[int, ...], leaves: Leaves, given: Leaves
+) -> tuple[Leaves, Leaves]:
     """The arguments with the donated memory under new owners: what isn't returned is freed."""
     kept, returned = list(leaves), list(given)
     for leaf in donated:

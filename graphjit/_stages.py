@@ -294,7 +294,7 @@ class Compiled:
     def _make_replay(self) -> Replay:
         graph, binding, options = self.traced.graph, self.binding, self.traced.options
         sizes = tuple(graph.buffers[buffer].nbytes for buffer in graph.results)
-        allocate = functools.partial(self._backend.allocate, self._device)
+        allocate = self._backend.allocator(self._device)
         static = None
         if options.outputs == "static":
             static = StaticResults(sizes, allocate, binding.sizes, binding.duplicate, graph.name)

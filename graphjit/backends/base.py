@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -72,12 +72,12 @@ class BindingStats:
 class Executable(Protocol):
     """A Schedule instantiated on a device."""
 
-    def run(self, pointers: Sequence[int], scalars: Sequence[Any], stream: Any) -> None:
+    def run(self, pointers: list[int], scalars: Sequence[Any], stream: Any) -> None:
         """Replay once.
 
         Parameters
         ----------
-        pointers : sequence of int
+        pointers : list of int
             Lowest address of each buffer in `Schedule.externals`, in order.
         scalars : sequence
             Value of each scalar in `Schedule.scalars`, in order.
@@ -106,6 +106,9 @@ class Backend(Protocol):
 
     def allocate(self, device: Device, nbytes: int, stream: Any = None) -> Memory:
         """Uninitialised memory; raises DeviceMemoryError where there is not enough."""
+
+    def allocator(self, device: Device) -> Callable[[int, Any], Memory]:
+        """What `allocate` does on one device: from bytes and a stream to memory."""
 
     def adopt(
         self, device: Device, address: int, nbytes: int, owner: object, stream: Any = None

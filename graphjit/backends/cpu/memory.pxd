@@ -1,5 +1,9 @@
-cimport cython
 from graphjit._memory cimport Memory
+
+cdef class _Blocks:
+    cdef object _lock
+    cdef dict _free
+    cdef long long _kept
 
 cdef class HostMemory(Memory):
     cdef object _block

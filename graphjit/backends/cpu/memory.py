@@ -6,16 +6,17 @@ blocks are kept by size, up to a bound.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Any
 
 import numpy as np
 
 from graphjit._errors import DeviceMemoryError
+from graphjit._layout import Layout
 from graphjit._locks import make_lock
 from graphjit._memory import Memory
 
 _ALIGNMENT = 64
+_PAGE = 4096
 _KEPT_BYTES = 256 * 2**20
 
 
@@ -24,19 +25,25 @@ _Block = tuple[np.ndarray[Any, Any], int]
 
 
 class _Blocks:
-    """Freed blocks by size, the size freed longest ago first."""
+    """Freed blocks by size."""
 
     def __init__(self) -> None:
         self._lock = make_lock()
-        self._free: OrderedDict[int, list[_Block]] = OrderedDict()
+        self._free: dict[int, list[_Block]] = {}
+        # Roughly: threads may update it at once. It is counted where it matters.
         self._kept = 0
 
     def take(self, size: int) -> _Block:
-        with self._lock:
-            blocks = self._free.get(size)
-            if blocks:
+        """A block of exactly that size."""
+        blocks = self._free.get(size)
+        if blocks:
+            try:
+                found = blocks.pop()  # atomic; another thread may have been quicker
+            except IndexError:
+                pass
+            else:
                 self._kept -= size
-                return blocks.pop()
+                return found
         try:
             block = np.empty(size + _ALIGNMENT, np.uint8)
         except MemoryError:
@@ -44,19 +51,25 @@ class _Blocks:
         return block, -(-block.ctypes.data // _ALIGNMENT) * _ALIGNMENT
 
     def give(self, size: int, block: _Block) -> None:
-        if size > _KEPT_BYTES:
-            return
+        """Keep a block."""
+        blocks = self._free.get(size)
+        if blocks is None:
+            if size > _KEPT_BYTES:
+                return
+            blocks = self._free.setdefault(size, [])
+        blocks.append(block)
+        self._kept += size
+        if self._kept > _KEPT_BYTES:
+            self._trim()
+
+    def _trim(self) -> None:
+        """Let go what is beyond the bound, the sizes met first first."""
         with self._lock:
-            self._free.setdefault(size, []).append(block)
-            self._free.move_to_end(size)
-            self._kept += size
-            while self._kept > _KEPT_BYTES:
-                oldest, blocks = next(iter(self._free.items()))
-                if blocks:
-                    blocks.pop()
-                    self._kept -= oldest
-                else:
-                    del self._free[oldest]
+            kept = sum(size * len(blocks) for size, blocks in list(self._free.items()))
+            while kept > _KEPT_BYTES and self._free:
+                oldest = next(iter(self._free))
+                kept -= oldest * len(self._free.pop(oldest))
+            self._kept = kept
 
 
 _blocks = _Blocks()
@@ -74,10 +87,17 @@ class HostMemory(Memory):
     __slots__ = ("_block", "_size")
 
     def __init__(self, nbytes: int, block: _Block | None = None) -> None:
-        self._size = _rounded(nbytes)
+        self._block: _Block | None = None  # if there is no memory
+        step = _PAGE if nbytes >= _PAGE else _ALIGNMENT
+        self._size = (nbytes + step - 1) // step * step or step
         taken = block or _blocks.take(self._size)
-        self._block: _Block | None = taken
-        Memory.__init__(self, taken[1], nbytes, None)
+        self._block = taken
+        self.address = taken[1]
+        self.nbytes = nbytes
+        self.stream = None
+        self.others = None
+        self.exported = False
+        self._lost = ""
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -92,8 +112,8 @@ class HostMemory(Memory):
         return moved
 
     def __del__(self) -> None:
-        block = getattr(self, "_block", None)
-        if block is not None and _blocks is not None:
+        block = self._block
+        if _blocks is not None and block is not None:
             _blocks.give(self._size, block)
 
 
@@ -125,9 +145,16 @@ class AdoptedMemory(Memory):
         return AdoptedMemory(self.address, self.nbytes, self.owner)
 
 
-def _rounded(nbytes: int) -> int:
-    step = 4096 if nbytes >= 4096 else _ALIGNMENT
-    return -(-max(nbytes, 1) // step) * step
+def host_memory(nbytes: int, stream: Any) -> HostMemory:
+    """Uninitialised memory."""
+    return HostMemory(nbytes)
+
+
+def view_at(address: int, layout: Layout) -> np.ndarray[Any, Any]:
+    """What is at an address, as a NumPy array."""
+    low, high = layout.extent
+    memory = AdoptedMemory(address + low, high - low, None)
+    return np.ndarray(layout.shape, layout.dtype, np.asarray(memory), -low, layout.strides)
 
 
 def _bytes_interface(address: int, nbytes: int) -> dict[str, Any]:

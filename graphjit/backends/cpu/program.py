@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from graphjit._errors import ClosedError
 from graphjit._locks import Turn
 from graphjit.backends.cpu.native import compile_ir, prelude
 from graphjit.backends.cpu.pool import (
@@ -303,8 +304,6 @@ class Program:
         If a step's sizes or relocations are out of range; nothing has run then.
     """
 
-    slot_buffer: ctypes.Array[ctypes.c_char]
-
     def __init__(self, steps: Sequence[Step], slots: int, pool: Pool | None = None) -> None:
         for step in steps:
             _check(step, slots)
@@ -338,13 +337,16 @@ class Program:
 
         Raises
         ------
+        ClosedError
+            If the program was closed.
         RuntimeError
-            If the program was closed, or the call comes from a signal handler or a callback inside
+            If the call comes from a signal handler or a callback inside
             a replay on the same thread.
         """
-        with self._turn:
+        self._turn.enter()
+        try:
             if self._closed:
-                raise RuntimeError("the program was closed")
+                raise ClosedError("this compiled function was closed")
             if slots is not None:
                 slots.pack_into(self.slot_buffer, 0, *values)
             if self._spread:
@@ -353,6 +355,8 @@ class Program:
                 _CURSOR.pack_into(self._memory, self._cursor, -1, 0, self._scratch_address)
                 while self._native(self._address, None):
                     pass
+        finally:
+            self._turn.leave()
 
     def _run_spread(self, crew: Crew) -> None:
         if crew.running is not None:
@@ -380,4 +384,4 @@ class Program:
         if self._turn.try_enter():
             self._memory, self._address = aligned_buffer(0)
             self._scratch, self._scratch_address = aligned_buffer(0)
-            self._turn.__exit__()
+            self._turn.leave()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -41,15 +42,19 @@ class CUDABackend:
 
         return len(cuda.gpus) > 1
 
-    def allocate(self, device: Device, nbytes: int, stream: Any = None) -> Memory:
-        """Uninitialised memory, ready on the stream."""
+    def allocator(self, device: Device) -> Callable[[int, Any], Memory]:
+        """What `allocate` does on one device, without asking for it each time."""
         pool = self._pools.get(device.index)
         if pool is None:
             from graphjit.backends.cuda.memory import Pool
 
             pool = self._pools.setdefault(device.index, Pool(device.index))
-        memory: Memory = pool.take(nbytes, stream)
-        return memory
+        take: Callable[[int, Any], Memory] = pool.take
+        return take
+
+    def allocate(self, device: Device, nbytes: int, stream: Any = None) -> Memory:
+        """Uninitialised memory, ready on the stream."""
+        return self.allocator(device)(nbytes, stream)
 
     def adopt(
         self, device: Device, address: int, nbytes: int, owner: object, stream: Any = None

@@ -53,7 +53,6 @@ class CUDAExecutable:
         self._schedule = schedule
         self._allocate = memory
         self._arena = memory(max(schedule.arena.nbytes, 1))
-        self._arena_word = (self._arena.address,)
         self._has_scalars = bool(schedule.scalars)
         self._staging: list[Any] = []
         self._nodes: list[KernelNode] = []
@@ -74,14 +73,13 @@ class CUDAExecutable:
         except BaseException:
             driver.cuGraphDestroy(self._graph)
             raise
-        self._launch = self._instances.launch
 
-    def run(self, pointers: Sequence[int], scalars: Sequence[Any], stream: Any) -> None:
+    def run(self, pointers: list[int], scalars: Sequence[Any], stream: Any) -> None:
         """Replay once on a stream; returns when the replay is queued."""
-        words = (*pointers, *self._arena_word)
+        words = (*pointers, self._arena.address)
         if self._has_scalars:
             words += self._schedule.scalar_words(scalars)
-        self._launch(words, stream)
+        self._instances.launch(words, stream)
 
     @property
     def nbytes(self) -> int:

@@ -26,7 +26,7 @@ cdef class Instances:
     cdef double _price
     cdef public dict _instances
     cdef dict _seen
-    cdef object _exec
+    cdef public object _exec
     cdef tuple _bound
     cdef tuple _last
     cdef object _launching

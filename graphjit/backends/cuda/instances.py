@@ -70,6 +70,11 @@ class StaticInput:
         self.memory: Memory | None = None
 
 
+# Named, since Cython takes the bare types for ones of C in signatures of compiled functions.
+Words = tuple[int, ...]
+Statics = tuple[StaticInput, ...]
+
+
 class Instances:
     """The instantiated graphs of one executable.
 
@@ -127,37 +132,37 @@ class Instances:
         slots: int,
         memory: list[Memory],
         allocate: Callable[[int], Memory],
-        static: tuple[StaticInput, ...],
+        static: Statics,
         inputs: str,
     ) -> None:
-        self._device = device
         self._graph: Any = None
+        self._exec: Any = None
+        self._instances: dict[Words, Any] = {}  # bound for good, by what they are bound to
+        self._lock = make_lock()
+        self._device = device
         self._nodes = nodes
         self._memory = memory
         self._allocate = allocate
-        self._lock = make_lock()
         self._users = [
             [node for node in nodes if slot in node.image.slots] for slot in range(slots)
         ]
         self._always = static if inputs == "copy" else ()
         self._paying = tuple(s for s in static if inputs == "auto" and self._pays(s))
         self._price = _INSTANCE + _INSTANCE_NODE * len(nodes)
-        # Instances of the graph that are bound for good, by what they are bound to.
-        self._instances: dict[tuple[int, ...], Any] = {}
         # What binding these pointers has cost so far, in microseconds.
-        self._seen: dict[tuple[int, ...], float] = {}
+        self._seen: dict[Words, float] = {}
         # The instance that is repointed, and what it is bound to.
-        self._exec: Any = check(driver.cuGraphInstantiate(graph, 0), "instantiating a graph")
+        self._exec = check(driver.cuGraphInstantiate(graph, 0), "instantiating a graph")
         self._graph = graph  # ours to destroy from here on
-        self._bound: tuple[int, ...] = (-1,) * slots
+        self._bound: Words = (-1,) * slots
         # The words of the last call and what it launched.
-        self._last: tuple[int, ...] | None = None
+        self._last: Words | None = None
         self._launching: Any = None
         self._stream: Any = None
         self._handle: Any = None
         self.same = self.recalled = self.rebound = self.copied = self.repointed = 0
 
-    def launch(self, words: tuple[int, ...], stream: Any) -> None:
+    def launch(self, words: Words, stream: Any) -> None:
         """Replay once with these words in the slots; returns when the replay is queued.
 
         Parameters
@@ -224,7 +229,7 @@ class Instances:
             driver.cuGraphDestroy(graph)
 
     def __del__(self) -> None:
-        if driver is not None and getattr(self, "_lock", None) is not None:
+        if driver is not None:
             self.close()
 
     def _change_stream(self, stream: Any) -> None:
@@ -235,7 +240,7 @@ class Instances:
             self._handle = None if stream is None else driver.CUstream(stream)
         self._stream = stream
 
-    def _bind(self, words: tuple[int, ...], stream: Any) -> Any:
+    def _bind(self, words: Words, stream: Any) -> Any:
         """What to launch for words that no instance is bound to for good."""
         self._last = None  # if this raises, nothing is known of what is bound
         changed = [slot for slot, word in enumerate(words) if word != self._bound[slot]]
@@ -264,7 +269,7 @@ class Instances:
         self._last = words
         return executable
 
-    def _instantiate(self, words: tuple[int, ...]) -> Any:
+    def _instantiate(self, words: Words) -> Any:
         """An instance for good."""
         for node in self._nodes:
             node.image.bind(words)
@@ -280,7 +285,7 @@ class Instances:
         self.repointed += len(self._nodes)
         return made
 
-    def _repoint(self, words: tuple[int, ...]) -> None:
+    def _repoint(self, words: Words) -> None:
         bound, self._bound = self._bound, (-1,) * len(words)  # until all nodes are repointed
         stale: dict[int, KernelNode] = {}
         for slot, word in enumerate(words):
@@ -303,9 +308,7 @@ class Instances:
             return False
         return _copying(static) < _REPOINT * len(self._users[static.slot])
 
-    def _copy(
-        self, words: tuple[int, ...], static: tuple[StaticInput, ...], stream: Any
-    ) -> tuple[int, ...]:
+    def _copy(self, words: Words, static: Statics, stream: Any) -> Words:
         """Copy arguments into their static buffers; the words with those in place of them."""
         replaced = list(words)
         for item in static:
@@ -318,7 +321,7 @@ class Instances:
         self.copied += 1
         return tuple(replaced)
 
-    def _copy_back(self, given: tuple[int, ...], stream: Any) -> None:
+    def _copy_back(self, given: Words, stream: Any) -> None:
         for item in self._always:
             if item.written:
                 assert item.memory is not None

@@ -16,7 +16,4 @@ cdef class Pool:
     cdef public dict _free
     cdef public object _kept
     cdef object _limit
-    @cython.locals(size=cython.longlong)
-    cpdef DeviceMemory take(self, long long nbytes, object stream)
-    @cython.locals(size=cython.longlong)
     cpdef give(self, DeviceMemory memory)

@@ -1,0 +1,16 @@
+from graphjit.backends.cpu.memory cimport HostMemory
+from graphjit.backends.cpu.program cimport Program
+
+cdef class CPUExecutable:
+    cdef object __weakref__
+    cdef object _schedule
+    cdef bint _has_scalars
+    cdef HostMemory _arena
+    cdef list _kernels
+    cdef public Program _program
+    cdef object _slots
+    cdef tuple _static
+    cdef object _last
+    cdef public long long same
+    cdef public long long rebound
+    cdef public long long copied

@@ -1,0 +1,88 @@
+"""CPUExecutable: a Schedule as one native program.
+
+Compiled where there is a C compiler (see `setup.py`): it runs at every call.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from graphjit._layout import Layout
+from graphjit.backends.base import BindingStats
+from graphjit.backends.cpu.memory import HostMemory, view_at
+from graphjit.backends.cpu.program import Program
+from graphjit.backends.cpu.steps import step
+from graphjit.schedule.schedule import Schedule
+
+
+class CPUExecutable:
+    """A Schedule as one native program.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        What to run.
+    inputs : {"auto", "copy", "rebind"}
+        How arguments are bound; unless they are to be copied, in place, which costs nothing.
+    """
+
+    def __init__(self, schedule: Schedule, inputs: str) -> None:
+        self._schedule = schedule
+        self._has_scalars = bool(schedule.scalars)
+        self._arena = HostMemory(schedule.arena.nbytes)
+        steps = [step(schedule, node) for node in schedule.graph.nodes]
+        self._kernels = [kept for _, kept in steps]
+        self._program = Program([made for made, _ in steps], schedule.slots)
+        self._slots = struct.Struct(f"<{schedule.slots}Q")
+        self._static = tuple(self._static_inputs()) if inputs == "copy" else ()
+        self._last: Any = None
+        self.same = self.rebound = self.copied = 0
+
+    def run(self, pointers: list[int], scalars: Sequence[Any], stream: Any) -> None:
+        """Replay once; returns when the work is done."""
+        given = pointers
+        if self._static:
+            pointers = [*pointers]
+            for slot, memory, layout, _ in self._static:
+                _copy(layout, given[slot], memory.address)
+                pointers[slot] = memory.address
+            self.copied += 1
+        if pointers == self._last:
+            self.same += 1
+        else:
+            self._last = pointers
+            self.rebound += 1
+        words = [*pointers, self._arena.address]
+        if self._has_scalars:
+            words += self._schedule.scalar_words(scalars)
+        self._program.run(self._slots, words)
+        for slot, memory, layout, written in self._static:
+            if written:
+                _copy(layout, memory.address, given[slot])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its temporaries and static inputs."""
+        return self._arena.nbytes + sum(memory.nbytes for _, memory, _, _ in self._static)
+
+    def binding_stats(self) -> BindingStats:
+        """How its calls were bound."""
+        return BindingStats(self.same, 0, self.rebound, self.copied, 0, 1)
+
+    def close(self) -> None:
+        """Free the program."""
+        self._program.close()
+
+    def _static_inputs(self) -> Iterator[tuple[int, HostMemory, Layout, bool]]:
+        """Slot, buffer and layout of each argument, and whether it is written."""
+        for slot, layout, written in self._schedule.copyable_inputs():
+            low, high = layout.extent
+            yield slot, HostMemory(high - low), layout, written
+
+
+def _copy(layout: Layout, source: int, target: int) -> None:
+    """Copy elements from one lowest address to another."""
+    low = layout.extent[0]
+    view_at(target - low, layout)[...] = view_at(source - low, layout)

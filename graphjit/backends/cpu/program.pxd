@@ -1,0 +1,17 @@
+from graphjit._locks cimport Turn
+
+cdef class Program:
+    cdef object __weakref__
+    cdef public object slot_buffer
+    cdef object _pool
+    cdef object _memory
+    cdef public object _address
+    cdef object _cursor
+    cdef bint _spread
+    cdef object _scratch_bytes
+    cdef public object _native
+    cdef bint _closed
+    cdef Turn _turn
+    cdef object _scratch
+    cdef object _scratch_address
+    cpdef object run(self, object slots=*, object values=*)

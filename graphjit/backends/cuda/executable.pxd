@@ -1,0 +1,14 @@
+from graphjit._memory cimport Memory
+from graphjit.backends.cuda.instances cimport Instances
+
+cdef class CUDAExecutable:
+    cdef object __weakref__
+    cdef object _schedule
+    cdef object _allocate
+    cdef Memory _arena
+    cdef bint _has_scalars
+    cdef list _staging
+    cdef list _nodes
+    cdef list _kept
+    cdef public object _graph
+    cdef public Instances _instances

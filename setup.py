@@ -1,0 +1,40 @@
+"""Compiles the call path where there is a C compiler; the same modules run as they are without.
+
+GRAPHJIT_PURE_PYTHON=1 leaves them as they are.
+"""
+
+import os
+
+from setuptools import Extension, setup
+
+# Each has a .pxd beside it that gives its classes C fields.
+MODULES = (
+    "graphjit/_memory.py",
+    "graphjit/_locks.py",
+    "graphjit/_guards.py",
+    "graphjit/_replay.py",
+    "graphjit/_dispatch.py",
+    "graphjit/backends/cpu/memory.py",
+    "graphjit/backends/cpu/program.py",
+    "graphjit/backends/cpu/executable.py",
+    "graphjit/backends/cuda/memory.py",
+    "graphjit/backends/cuda/instances.py",
+    "graphjit/backends/cuda/executable.py",
+)
+
+
+def extensions() -> list[Extension]:
+    """The compiled modules, each of which may fail to compile."""
+    if os.environ.get("GRAPHJIT_PURE_PYTHON", "0") not in ("", "0"):
+        return []
+    from Cython.Build import cythonize
+
+    made = [
+        Extension(path.removesuffix(".py").replace("/", "."), [path], optional=True)
+        for path in MODULES
+    ]
+    # Python's own semantics: nothing is traded for speed but what the .pxd files say.
+    return cythonize(made, build_dir="build", compiler_directives={"language_level": 3})
+
+
+setup(ext_modules=extensions())
