@@ -115,6 +115,8 @@ class Scalar:
         Class of the value: int, float, bool, complex or a NumPy scalar class.
     name : str
         Name of the argument, for an input.
+    location : Location or None
+        The user's line, for an operation.
     """
 
     op: str
@@ -122,6 +124,7 @@ class Scalar:
     operands: tuple[ScalarRef | Constant, ...]
     type: type
     name: str = ""
+    location: Location | None = field(default=None, compare=False)
 
 
 Operand = View | ScalarRef | Constant

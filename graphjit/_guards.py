@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from graphjit._mathematics import Place, original_of
+
 MISSING = object()
 # Compared by value, so that `dt = 0.1` run again in a notebook cell is no change.
 PLAIN = (int, float, complex, str, bytes, bool, type(None))
@@ -36,7 +38,8 @@ class Guard:
     def __init__(self, holder: Any, name: str, value: Any, owner: str) -> None:
         self.holder = holder
         self.name = name
-        self.value = value
+        # Another thread's trace may have put the stand-in of a math function there.
+        self.value = original_of(value)
         self.owner = owner
         # Most guards are of names in a dict: asked without a method call.
         self._space: dict[str, Any] | None = None
@@ -54,12 +57,16 @@ class Guard:
 
     def holds(self) -> bool:
         """Whether that is what it was."""
-        now = self.current()
+        now = original_of(self.current())
         return now is self.value or (
             type(now) is type(self.value)
             and isinstance(now, PLAIN)
             and repr(now) == repr(self.value)
         )
+
+    def places(self) -> list[Place]:
+        """Where what it guards is bound, if one can bind something else there."""
+        return [(self.holder, self.name)] if type(self.holder) is dict else []
 
     def __str__(self) -> str:
         return f"{self.owner} {self.name!r} was rebound"
@@ -76,6 +83,10 @@ class CellGuard(Guard):
             return self.holder.cell_contents
         except ValueError:
             return MISSING
+
+    def places(self) -> list[Place]:
+        """The cell."""
+        return [(self.holder, self.name)]
 
 
 class AttributeGuard(Guard):
@@ -122,7 +133,18 @@ class ItemsGuard(Guard):
     def holds(self) -> bool:
         """Whether the items are the same."""
         items = items_of(self.holder)
-        return len(items) == len(self.value) and all(map(operator.is_, items, self.value))
+        return len(items) == len(self.value) and (
+            all(map(operator.is_, items, self.value))
+            or all(map(operator.is_, map(original_of, items), self.value))
+        )
+
+    def places(self) -> list[Place]:
+        """Each item of a list, each value of a dict."""
+        if type(self.holder) is dict:
+            return [(self.holder, key) for key in list(self.holder)]
+        if type(self.holder) is list:
+            return [(self.holder, index) for index in range(len(self.holder))]
+        return []
 
     def __str__(self) -> str:
         return f"the contents of a closed-over {type(self.holder).__name__} were changed"

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from graphjit._guards import MISSING, PLAIN, AttributeGuard, CellGuard, Guard, ItemsGuard, items_of
+from graphjit._mathematics import original_of
 
 _LIBRARIES = frozenset(
     (
@@ -134,7 +135,7 @@ def _of_container(value: Any, attributes: frozenset[str], seen: _Seen) -> Iterat
     if id(value) in seen or len(value) > _MAX_ITEMS:
         return
     seen.add(id(value))
-    items = items_of(value)
+    items = [*map(original_of, items_of(value))]
     if not isinstance(value, tuple):
         yield ItemsGuard(value, "", items, "")
     for item in items:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import optree
 
 from graphjit._errors import ArgumentError
 from graphjit._graph import Constant, Scalar, ScalarRef
@@ -18,11 +20,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{
         name: getattr(operator, name)
         for name in (
-            "add sub mul truediv floordiv mod pow and_ or_ xor lshift rshift lt le gt ge eq ne neg "
+            "add sub mul truediv floordiv mod and_ or_ xor lshift rshift lt le gt ge eq ne neg "
             "pos invert"
         ).split()
     },
     "abs": abs,
+    "divmod": divmod,
+    "pow": pow,
     "round": round,
     "floor": math.floor,
     "ceil": math.ceil,
@@ -34,8 +38,53 @@ class UInt64Integer(int):
     """A Python integer beyond int64: Numba types it as uint64, Python goes on calculating."""
 
 
-def result_type(function: Callable[..., Any], operands: Sequence[Any]) -> type:
-    """Class of an operation's result, from operands of the right classes.
+# What operands are tried with: most functions take 1, but math.atanh(1) and math.log(1, 1) raise.
+_TRIALS = (1, 0, 2, 0.5)
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A function of numbers in lists, tuples and keywords, as one of numbers alone.
+
+    Parameters
+    ----------
+    function : callable
+        The function.
+    tree : optree.PyTreeSpec
+        Structure of its positional and keyword arguments.
+    """
+
+    function: Callable[..., Any]
+    tree: optree.PyTreeSpec
+
+    def __call__(self, *numbers: Any) -> Any:
+        """Call the function with these numbers in its arguments."""
+        args, keywords = optree.tree_unflatten(self.tree, numbers)
+        return self.function(*args, **keywords)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One of the numbers that a function gives in a tuple.
+
+    Parameters
+    ----------
+    function : callable
+        The function.
+    index : int
+        Which of its numbers.
+    """
+
+    function: Callable[..., Any]
+    index: int
+
+    def __call__(self, *numbers: Any) -> Any:
+        """Call the function and choose."""
+        return self.function(*numbers)[self.index]
+
+
+def sample(function: Callable[..., Any], operands: Sequence[Any]) -> Any:
+    """A value of the class, or tuple of values of the classes, that an operation gives.
 
     Parameters
     ----------
@@ -46,16 +95,17 @@ def result_type(function: Callable[..., Any], operands: Sequence[Any]) -> type:
 
     Returns
     -------
-    type
-        What Python or NumPy would give.
+    object
+        What Python or NumPy gives for some values of those classes.
     """
-    sample = [operand(1) if isinstance(operand, type) else operand for operand in operands]
+    failure: Exception
     with np.errstate(all="ignore"):
-        try:
-            return type(function(*sample))
-        except ZeroDivisionError:
-            # A constant zero divisor: the class is that of any other division.
-            return type(function(sample[0], type(sample[1])(1)))
+        for trial in _TRIALS:
+            try:
+                return function(*(o(trial) if isinstance(o, type) else o for o in operands))
+            except (ArithmeticError, ValueError) as error:
+                failure = error
+    raise failure
 
 
 def element(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -84,6 +134,8 @@ def evaluate(scalars: Sequence[Scalar], inputs: Sequence[Any]) -> list[Any]:
     ------
     ArgumentError
         If an operation gives another class than it did while tracing (such as a complex root).
+    Exception
+        What an operation raises, with a note that says which and where it is written.
     """
     values: list[Any] = []
     given = iter(inputs)
@@ -95,10 +147,14 @@ def evaluate(scalars: Sequence[Scalar], inputs: Sequence[Any]) -> list[Any]:
             values[o.index] if isinstance(o, ScalarRef) else o.value for o in scalar.operands
         ]
         assert scalar.function is not None
-        value = scalar.function(*operands)
+        try:
+            value = scalar.function(*operands)
+        except Exception as error:
+            error.add_note(f"  in {_text(scalar, operands)}, at {scalar.location}")
+            raise
         if type(value) is not scalar.type:
             raise ArgumentError(
-                f"the scalar {scalar.op}({', '.join(map(repr, operands))}) is "
+                f"the scalar {_text(scalar, operands)} is "
                 f"{type(value).__name__} now and was {scalar.type.__name__} when the function was "
                 "traced; make its class depend on nothing but the classes of the arguments"
             )
@@ -106,6 +162,12 @@ def evaluate(scalars: Sequence[Scalar], inputs: Sequence[Any]) -> list[Any]:
     return values
 
 
+def _text(scalar: Scalar, operands: Sequence[Any]) -> str:
+    # Python refuses to print integers of thousands of digits.
+    shown = ("..." if isinstance(o, int) and o.bit_length() > 1000 else repr(o) for o in operands)
+    return f"{scalar.op}({', '.join(shown)})"
+
+
 def operand_type(operand: ScalarRef | Constant, scalars: Sequence[Scalar]) -> Any:
-    """What `result_type` takes for an operand."""
+    """What `sample` takes for an operand."""
     return scalars[operand.index].type if isinstance(operand, ScalarRef) else operand.value

@@ -111,19 +111,25 @@ class Trace:
         name = f"t{sum(b.storage == 'temporary' for b in self._buffers)}"
         return ArrayTracer(self, self._new_view("temporary", layout, name), name)
 
-    def scalar_op(
-        self, name: str, function: Callable[..., Any], operands: tuple[Any, ...]
-    ) -> ScalarTracer:
-        """Record an operation on host scalars."""
+    def scalar_op(self, name: str, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+        """Record an operation on host scalars; one that gives a tuple gives tracers in a tuple."""
+        where = user_location()
         refs = tuple(self._scalar(operand) for operand in operands)
         types = [_scalars.operand_type(ref, self._scalars) for ref in refs]
-        type_ = _scalars.result_type(function, types)
+        with at_line(where):
+            result = _scalars.sample(function, types)
+        if isinstance(result, tuple):
+            return tuple(
+                self.scalar_op(f"{name}[{i}]", _scalars.Item(function, i), operands)
+                for i in range(len(result))
+            )
+        type_ = type(result)
         if not issubclass(type_, SCALARS):
             raise TraceError(
                 f"{name} of {', '.join(map(repr, operands))} is a {type_.__name__}, no number "
-                f"(at {user_location()})"
+                f"(at {where})"
             )
-        ref = self._new_scalar(Scalar(name, function, refs, type_))
+        ref = self._new_scalar(Scalar(name, function, refs, type_, location=where))
         return ScalarTracer(self, ref, type_, f"%{ref.index}")
 
     def roots(self, ref: ScalarRef) -> tuple[str, ...]:

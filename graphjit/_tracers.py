@@ -33,10 +33,8 @@ class Recorder(Protocol):
     def assign(self, target: ArrayTracer, value: Any) -> None:
         """Record ``target[...] = value``."""
 
-    def scalar_op(
-        self, name: str, function: Callable[..., Any], operands: tuple[Any, ...]
-    ) -> ScalarTracer:
-        """Record an operation on host scalars."""
+    def scalar_op(self, name: str, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+        """Record an operation on host scalars; one that gives a tuple gives tracers in a tuple."""
 
 
 class Tracer:
@@ -257,7 +255,8 @@ class ScalarTracer(Tracer):
         roots = " and ".join(self._trace.roots(self._ref)) or self._name
         return (
             f"make {roots} static (static_argnames), compute with it inside a kernel, or use "
-            "operators and NumPy functions (np.sqrt, np.minimum), which are recorded"
+            "operators, functions of math and NumPy ufuncs (math.sqrt, np.minimum), which are "
+            "recorded"
         )
 
     def __hash__(self) -> int:
@@ -267,10 +266,13 @@ class ScalarTracer(Tracer):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         plain = all(isinstance(i, (ScalarTracer, *NUMBERS)) for i in inputs)
-        if method != "__call__" or kwargs or ufunc.nout != 1 or not plain:
+        if method != "__call__" or kwargs or not plain:
             remedy = self._remedy() if plain else "arithmetic on arrays is a kernel's business"
             self._concrete(f"{ufunc.__name__} ({method})", remedy)
         return self._live().scalar_op(ufunc.__name__, ufunc, inputs)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        self._concrete("a NumPy class or a NumPy function that is no ufunc", self._remedy())
 
     def __round__(self, digits: int | None = None) -> Any:
         given = (self,) if digits is None else (self, digits)
@@ -280,23 +282,45 @@ class ScalarTracer(Tracer):
         return f"<traced {self._type.__name__} {self._name}>"
 
 
-def _record(op: str, reflected: bool) -> Any:
+def _operator(op: str, reflected: bool) -> Any:
     def method(self: ScalarTracer, *others: Any) -> Any:
         for other in others:
             if not isinstance(other, (ScalarTracer, *NUMBERS)):
                 return NotImplemented
-        operands = (*others, self) if reflected else (self, *others)
+        # From Python 3.14 on, pow(2, k, 5) comes here too.
+        operands = (others[0], self, *others[1:]) if reflected else (self, *others)
         return self._live().scalar_op(op, FUNCTIONS[op], operands)
 
     return method
 
 
-_BINARY = "add sub mul truediv floordiv mod pow and or xor lshift rshift"
+def _attribute(name: str) -> Any:
+    def getter(self: ScalarTracer) -> Any:
+        # A slot of the class, which gives the attribute of a value.
+        get = getattr(self._type, name).__get__
+        return self._live().scalar_op(name, get, (self,))
+
+    return property(getter)
+
+
+def _method(name: str) -> Any:
+    def getter(self: ScalarTracer) -> Any:
+        function = getattr(self._type, name)
+        return lambda: self._live().scalar_op(name, function, (self,))
+
+    return property(getter)
+
+
+_BINARY = "add sub mul truediv floordiv mod divmod pow and or xor lshift rshift"
 for _name in _BINARY.split():
     _op = f"{_name}_" if _name in ("and", "or") else _name
-    setattr(ScalarTracer, f"__{_name}__", _record(_op, False))
-    setattr(ScalarTracer, f"__r{_name}__", _record(_op, True))
+    setattr(ScalarTracer, f"__{_name}__", _operator(_op, False))
+    setattr(ScalarTracer, f"__r{_name}__", _operator(_op, True))
 for _name in "lt le gt ge eq ne neg pos invert".split():
-    setattr(ScalarTracer, f"__{_name}__", _record(_name, False))
+    setattr(ScalarTracer, f"__{_name}__", _operator(_name, False))
 for _name in "abs floor ceil trunc".split():
-    setattr(ScalarTracer, f"__{_name}__", _record(_name, False))
+    setattr(ScalarTracer, f"__{_name}__", _operator(_name, False))
+for _name in "real imag numerator denominator".split():
+    setattr(ScalarTracer, _name, _attribute(_name))
+for _name in "as_integer_ratio bit_count bit_length conjugate is_integer item".split():
+    setattr(ScalarTracer, _name, _method(_name))

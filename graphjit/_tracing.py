@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
 from typing import Any
 
@@ -11,12 +12,13 @@ import optree
 from graphjit._aval import ArrayAval
 from graphjit._errors import TraceError
 from graphjit._guards import Guard, array_guard
+from graphjit._mathematics import original_of, stand_in_for, standing_in
 from graphjit._names import guards_of
 from graphjit._refusals import refused_by_others
 from graphjit._signature import NAMESPACE, Arguments, Key, Signature, flatten
 from graphjit._stages import ArgumentLeaf, DynamicLeaf, FixedLeaf, Options, Traced
 from graphjit._trace import Trace
-from graphjit._tracers import Tracer
+from graphjit._tracers import ScalarTracer, Tracer
 
 
 def trace(
@@ -56,10 +58,14 @@ def trace(
         dynamic = dict(zip(key.names, unflattened, strict=True))
         kept = _Kept(function, guards)
         values = tuple(
-            statics[name] if name in statics else dynamic[name] for name in signature.names
+            stand_in_for(statics[name]) if name in statics else dynamic[name]
+            for name in signature.names
         )
+        has_numbers = any(isinstance(tracer, ScalarTracer) for tracer in tracers)
+        places = (place for guard in guards for place in guard.places())
         try:
-            result = signature.call(function, values)
+            with standing_in(places) if has_numbers else contextlib.nullcontext():
+                result = signature.call(function, values)
         except Exception as error:
             refused = refused_by_others(error)
             if refused is None:
@@ -89,6 +95,7 @@ def trace(
                     else DynamicLeaf(len(outputs) - 1)
                 )
             else:
+                leaf = original_of(leaf)
                 _refuse_hidden_tracers(leaf, signature.name)
                 described.append(
                     FixedLeaf(leaf, isinstance(leaf, np.ndarray) and id(leaf) not in known)
