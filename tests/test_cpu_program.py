@@ -132,8 +132,11 @@ def count(grid, ns=0, parallel=True):
     return Step(COUNT_AT, image, (1, 1, 1), grid, 0, 1000, "count", parallel)
 
 
+_bound = []  # keeps the arrays alive
+
+
 def bind(program, *values):
-    program.bound = values  # keeps the arrays alive
+    _bound.append(values)
     for index, value in enumerate(values):
         if isinstance(value, np.ndarray):
             struct.pack_into("=Q", program.slot_buffer, 8 * index, value.ctypes.data)

@@ -12,6 +12,7 @@ from typing import Any
 
 from graphjit._errors import ClosedError
 from graphjit._locks import Turn
+from graphjit._signals import run_signal_handlers
 from graphjit.backends.cpu.native import compile_ir, prelude
 from graphjit.backends.cpu.pool import (
     Crew,
@@ -354,7 +355,7 @@ class Program:
             else:
                 _CURSOR.pack_into(self._memory, self._cursor, -1, 0, self._scratch_address)
                 while self._native(self._address, None):
-                    pass
+                    run_signal_handlers()
         finally:
             self._turn.leave()
 
@@ -367,7 +368,7 @@ class Program:
         _CURSOR.pack_into(self._memory, self._cursor, -1, 0, scratch)
         try:
             while self._native(self._address, crew.address):
-                pass
+                run_signal_handlers()
         except BaseException:
             crew.cancel()
             crew.running = None

@@ -107,7 +107,7 @@ class CUDAExecutable:
             waits.setdefault(after, []).append(before)
         last: list[list[Any]] = []  # the CUDA nodes that others must wait for
         for index, node in enumerate(self._schedule.graph.nodes):
-            wait_for = [handle for before in waits.get(index, ()) for handle in last[before]]
+            wait_for = [handle for before in waits.get(index, []) for handle in last[before]]
             for launch, address in self._launches(node):
                 slot = self._schedule.slot
                 if isinstance(node, Fill):

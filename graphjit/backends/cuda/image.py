@@ -1,11 +1,16 @@
-"""A launch's parameters in host memory, at a fixed address, as the driver reads them."""
+"""A launch's parameters in host memory, at a fixed address, as the driver reads them.
+
+Compiled where there is a C compiler (see `setup.py`).
+"""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 
 from graphjit.kernel.packing import ParamImage
+
+# Named, since Cython takes the bare type for one of C in the signature of a compiled function.
+Words = tuple[int, ...]
 
 
 class BoundImage:
@@ -24,11 +29,11 @@ class BoundImage:
             *(base + offset for offset in image.offsets)
         )
         self.address = ctypes.addressof(self._pointers)
-        self._words = (ctypes.c_uint64 * (len(self._data) // 8)).from_buffer(self._data)
-        self._relocations = [(r.target // 8, r.slot, r.addend or 0) for r in image.relocations]
+        self._words = memoryview(self._data).cast("B").cast("Q")
+        self._relocations = tuple((r.target // 8, r.slot, r.addend or 0) for r in image.relocations)
         self.slots = frozenset(r.slot for r in image.relocations)
 
-    def bind(self, slots: Sequence[int]) -> None:
+    def bind(self, slots: Words) -> None:
         """Write what the relocations say, from slots taken as 64-bit words."""
         words = self._words
         for target, slot, addend in self._relocations:

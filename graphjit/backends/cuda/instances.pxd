@@ -1,9 +1,11 @@
 cimport cython
 from graphjit._memory cimport Memory
+from graphjit.backends.cuda.image cimport BoundImage
 
 cdef class KernelNode:
     cdef public object handle
-    cdef public object image
+    cdef public BoundImage image
+    cdef public long long mark
     cdef public object params
 
 cdef class StaticInput:
@@ -20,6 +22,7 @@ cdef class Instances:
     cdef list _memory
     cdef object _allocate
     cdef object _lock
+    cdef long long _mark
     cdef list _users
     cdef tuple _always
     cdef tuple _paying
@@ -39,4 +42,5 @@ cdef class Instances:
     cdef public long long repointed
     cpdef launch(self, tuple words, object stream)
     cdef object _bind(self, tuple words, object stream)
-    cdef _repoint(self, tuple words)
+    cdef bint _would_copy(self, StaticInput static, tuple words)
+    cdef list _stale(self, tuple words, tuple copied)

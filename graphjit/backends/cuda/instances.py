@@ -15,10 +15,12 @@ from typing import Any
 
 from cuda.bindings import driver
 
+from graphjit._errors import ClosedError
 from graphjit._locks import make_lock
 from graphjit._memory import Memory
 from graphjit.backends.base import BindingStats
 from graphjit.backends.cuda.driver import activate, check, current_device
+from graphjit.backends.cuda.image import BoundImage
 
 # Microseconds, on an H200: repointing a node; an instance and each of its nodes; a copy.
 _REPOINT = 0.8
@@ -30,17 +32,19 @@ _MAX_INSTANCES = 8
 # Sets of pointers whose costs are remembered.
 _MAX_SEEN = 64
 _launch = driver.cuGraphLaunch
+_repoint_node = driver.cuGraphExecKernelNodeSetParams
 
 
 class KernelNode:
     """A kernel node: its handle, its parameters in host memory, and the driver's structure."""
 
-    __slots__ = ("handle", "image", "params")
+    __slots__ = ("handle", "image", "mark", "params")
 
-    def __init__(self, handle: Any, image: Any, params: Any) -> None:
+    def __init__(self, handle: Any, image: BoundImage, params: Any) -> None:
         self.handle = handle
         self.image = image
         self.params = params
+        self.mark = 0  # which search found it last
 
 
 class StaticInput:
@@ -110,6 +114,7 @@ class Instances:
         "_last",
         "_launching",
         "_lock",
+        "_mark",
         "_memory",
         "_nodes",
         "_paying",
@@ -151,6 +156,7 @@ class Instances:
         self._price = _INSTANCE + _INSTANCE_NODE * len(nodes)
         # What binding these pointers has cost so far, in microseconds.
         self._seen: dict[Words, float] = {}
+        self._mark = 0
         # The instance that is repointed, and what it is bound to.
         self._exec = check(driver.cuGraphInstantiate(graph, 0), "instantiating a graph")
         self._graph = graph  # ours to destroy from here on
@@ -242,17 +248,17 @@ class Instances:
 
     def _bind(self, words: Words, stream: Any) -> Any:
         """What to launch for words that no instance is bound to for good."""
+        if self._exec is None:
+            raise ClosedError("this compiled function was closed")
         self._last = None  # if this raises, nothing is known of what is bound
-        changed = [slot for slot, word in enumerate(words) if word != self._bound[slot]]
-        copied = tuple(
-            static
-            for static in self._paying
-            if static.slot in changed
-            and (static.memory is None or static.memory.address != words[static.slot])
-        )
-        saved = {static.slot for static in copied}
-        stale = {id(node) for slot in changed if slot not in saved for node in self._users[slot]}
-        spent = self._seen.get(words, 0.0) + _REPOINT * len(stale) + sum(map(_copying, copied))
+        if self._paying:
+            copied = tuple(s for s in self._paying if self._would_copy(s, words))
+        else:
+            copied = ()
+        stale = self._stale(words, copied)
+        spent = self._seen.get(words, 0.0) + _REPOINT * len(stale)
+        for static in copied:
+            spent += _copying(static)
         if spent >= self._price:
             executable = self._instantiate(words)
         else:
@@ -264,10 +270,32 @@ class Instances:
                 words = self._copy(words, copied, stream)
                 executable = self._instances.get(words)
                 return self._bind(words, stream) if executable is None else executable
-            self._repoint(words)
+            self._repoint(words, stale)
             executable = self._exec
         self._last = words
         return executable
+
+    def _would_copy(self, static: StaticInput, words: Words) -> bool:
+        """Whether an argument that it pays to copy isn't what is bound, or its copy."""
+        word = words[static.slot]
+        return word != self._bound[static.slot] and (
+            static.memory is None or static.memory.address != word
+        )
+
+    def _stale(self, words: Words, copied: Statics) -> list[KernelNode]:
+        """The nodes that use what isn't bound, besides what is to be copied."""
+        saved = {static.slot for static in copied} if copied else None
+        self._mark += 1
+        found = []
+        bound = self._bound
+        for slot in range(len(words)):
+            if words[slot] != bound[slot] and (saved is None or slot not in saved):
+                for item in self._users[slot]:
+                    node: KernelNode = item
+                    if node.mark != self._mark:
+                        node.mark = self._mark
+                        found.append(node)
+        return found
 
     def _instantiate(self, words: Words) -> Any:
         """An instance for good."""
@@ -285,16 +313,13 @@ class Instances:
         self.repointed += len(self._nodes)
         return made
 
-    def _repoint(self, words: Words) -> None:
-        bound, self._bound = self._bound, (-1,) * len(words)  # until all nodes are repointed
-        stale: dict[int, KernelNode] = {}
-        for slot, word in enumerate(words):
-            if word != bound[slot]:
-                for node in self._users[slot]:
-                    stale[id(node)] = node
-        for node in stale.values():
-            node.image.bind(words)
-            (error,) = driver.cuGraphExecKernelNodeSetParams(self._exec, node.handle, node.params)
+    def _repoint(self, words: Words, stale: list[KernelNode]) -> None:
+        self._bound = (-1,) * len(words)  # until all nodes are repointed
+        for item in stale:
+            node: KernelNode = item
+            image: BoundImage = node.image
+            image.bind(words)
+            (error,) = _repoint_node(self._exec, node.handle, node.params)
             if error:
                 check((error,), "repointing a graph")
         self._bound = words
