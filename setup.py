@@ -11,9 +11,11 @@ from setuptools import Extension, setup
 MODULES = (
     "graphjit/_memory.py",
     "graphjit/_locks.py",
+    "graphjit/_activity.py",
     "graphjit/_guards.py",
     "graphjit/_replay.py",
     "graphjit/_dispatch.py",
+    "graphjit/backends/executable.py",
     "graphjit/backends/cpu/memory.py",
     "graphjit/backends/cpu/program.py",
     "graphjit/backends/cpu/executable.py",

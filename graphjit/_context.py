@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphjit import backends
+from graphjit._activity import activity
 from graphjit._errors import DeviceError
-from graphjit._locks import make_lock
 from graphjit.backends.base import Device
 
 
@@ -22,24 +22,6 @@ class StreamAddress(int):
     """
 
     owner: Any = None
-
-
-class Activity:
-    """What runs anywhere in the process, so that a call need not ask for its own thread's state.
-
-    Parameters
-    ----------
-    traces, streams : int
-        Threads in a trace, and threads in a `stream` block, or more; never fewer.
-    """
-
-    def __init__(self) -> None:
-        self.traces = 0
-        self.streams = 0
-        self.lock = make_lock()
-
-
-activity = Activity()
 
 
 class _ThreadState(threading.local):
@@ -183,15 +165,13 @@ def stream(handle: Any) -> Iterator[None]:
     """
     outer = _state.stream
     mine = stream_address(handle)
-    with activity.lock:
-        activity.streams += 1
+    activity.count_stream(1)
     _state.stream = mine
     try:
         yield
     finally:
         _state.stream = outer
-        with activity.lock:
-            activity.streams -= 1
+        activity.count_stream(-1)
 
 
 def current_stream() -> StreamAddress | None:
@@ -209,12 +189,10 @@ def set_trace(trace: Any) -> Any:
     outer = _state.trace
     change = (trace is not None) - (outer is not None)
     if change > 0:
-        with activity.lock:
-            activity.traces += change
+        activity.count_trace(change)
     _state.trace = trace
     if change < 0:
-        with activity.lock:
-            activity.traces += change
+        activity.count_trace(change)
     return outer
 
 

@@ -1,4 +1,5 @@
 cimport cython
+from graphjit._activity cimport Activity
 from graphjit._guards cimport changed
 from graphjit._memory cimport Handle
 from graphjit._replay cimport Replay
@@ -8,14 +9,20 @@ cdef class Known:
     cdef public tuple guards
     cdef public object order
     cdef public object defaults
+    cdef public tuple kind
+    cdef public bint is_direct
     cdef public long long used
 
 cdef class Dispatcher:
     cdef object __weakref__
+    cdef Activity _activity
     cdef public dict _known
+    cdef public Known _last
     cdef public object _statics
     cdef public set _foreign
     cdef public long long _hits
     cdef public long long _clock
+    cdef bint _is_like_last(self, tuple args, tuple kind)
+    cdef object _look_up(self, tuple args, dict kwargs)
 
 cdef tuple _ordered(tuple given, Known known)

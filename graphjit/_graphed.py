@@ -98,7 +98,7 @@ class Graphed(Dispatcher):
                 return self.__get__(args[0])(*args[1:], **kwargs)
         arguments = self._signature.arguments(self._signature.bind(args, kwargs))
         compiled = self._cache.find(arguments.key) or self._compile(arguments)
-        known = self._known_call(args, kwargs, arguments, compiled)
+        known = self._known_call(args, kwargs, kind, arguments, compiled)
         if known is not None:
             self._remember(kind, known, (*args, *kwargs.values()))
         return compiled.run(arguments.leaves, arguments.given)
@@ -107,6 +107,7 @@ class Graphed(Dispatcher):
         self,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        kind: tuple[Any, ...],
         arguments: Arguments,
         compiled: Compiled,
     ) -> Known | None:
@@ -135,7 +136,7 @@ class Graphed(Dispatcher):
         if order == tuple(range(len(given))):
             order = None
         defaults = tuple(default for _, default in dynamic)
-        return Known(compiled.replay, compiled.traced.guards, order, defaults)
+        return Known(compiled.replay, compiled.traced.guards, order, defaults, kind)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for these arguments, without running anything.
@@ -187,6 +188,7 @@ class Graphed(Dispatcher):
         """Forget all compiled signatures; each is freed when no call uses it any more."""
         self._cache.clear()
         self._known.clear()
+        self._last = None
 
     def cache_info(self) -> CacheInfo:
         """What is compiled, and how calls fared.
@@ -278,6 +280,7 @@ class Graphed(Dispatcher):
             for known in list(self._known.values()):
                 used[id(known.replay)] = max(known.used, used.get(id(known.replay), 0))
             self._known.clear()
+            self._last = None
             self._cache.add(arguments.key, compiled, lambda c: used.get(id(c.replay), 0))
             return compiled
 

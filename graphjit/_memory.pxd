@@ -7,6 +7,10 @@ cdef class Memory:
     cdef public bint exported
     cdef public object _lost
 
+cdef class Allocator:
+    cdef object __weakref__
+    cpdef Memory take(self, object stream)
+
 cdef class Handle:
     cdef object __weakref__
     cdef public Memory _memory

@@ -88,6 +88,27 @@ class Memory:
         raise NotImplementedError
 
 
+class Allocator:
+    """Makes memory of one size."""
+
+    __slots__ = ("__weakref__",)
+
+    def take(self, stream: Any) -> Memory:
+        """Uninitialised memory that work queued on a stream from now on may use.
+
+        Parameters
+        ----------
+        stream : int or None
+            The stream.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If there is none left.
+        """
+        raise NotImplementedError
+
+
 class Handle:
     """An address in some memory and what is there.
 

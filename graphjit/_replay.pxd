@@ -1,5 +1,6 @@
 cimport cython
-from graphjit._memory cimport Handle, Memory
+from graphjit._memory cimport Allocator, Handle, Memory
+from graphjit.backends.executable cimport Executable
 
 cdef class Input:
     cdef public Py_ssize_t leaf
@@ -17,16 +18,16 @@ cdef class Replay:
     cdef object __weakref__
     cdef tuple _inputs
     cdef tuple _closures
-    cdef tuple _sizes
-    cdef object _allocate
+    cdef tuple _allocators
     cdef tuple _scalars
     cdef tuple _scalar_inputs
     cdef tuple _results
     cdef Result _only
     cdef object _unflatten
     cdef object _overlaps
-    cdef object _executable
-    cdef object _run
+    cdef Executable _executable
+    cdef object _for_overlaps
+    cdef bint _evaluates
     cdef tuple _donated
     cdef object _static
     cdef str _name

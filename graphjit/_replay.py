@@ -14,7 +14,8 @@ from graphjit._array import Array
 from graphjit._errors import ArgumentError
 from graphjit._graph import Scalar
 from graphjit._location import called_at
-from graphjit._memory import Handle, Memory
+from graphjit._memory import Allocator, Handle, Memory
+from graphjit.backends.executable import Executable
 
 # Named, since Cython takes the bare types for ones of C in signatures of compiled functions.
 Leaves = tuple[Any, ...]
@@ -93,10 +94,8 @@ class Replay:
     closures : tuple of (Handle, int, bool)
         Closed-over arrays, with what `Input` calls `low` and `written`; those that are uploaded
         anew at each call are given to it.
-    sizes : tuple of int
-        Bytes of the result buffers.
-    allocate : callable
-        Makes memory of so many bytes for work on a stream.
+    allocators : tuple of Allocator
+        What makes the result buffers.
     scalars : tuple of Scalar
         The graph's scalars.
     scalar_inputs : tuple of int
@@ -119,19 +118,19 @@ class Replay:
 
     __slots__ = (
         "__weakref__",
-        "_allocate",
+        "_allocators",
         "_closures",
         "_donated",
+        "_evaluates",
         "_executable",
+        "_for_overlaps",
         "_inputs",
         "_name",
         "_only",
         "_overlaps",
         "_results",
-        "_run",
         "_scalar_inputs",
         "_scalars",
-        "_sizes",
         "_static",
         "_unflatten",
     )
@@ -141,8 +140,7 @@ class Replay:
         *,
         inputs: tuple[Input, ...],
         closures: Closures,
-        sizes: tuple[int, ...],
-        allocate: Callable[[int, Any], Memory],
+        allocators: tuple[Allocator, ...],
         scalars: tuple[Scalar, ...],
         scalar_inputs: tuple[int, ...],
         results: tuple[Result, ...],
@@ -155,16 +153,16 @@ class Replay:
     ) -> None:
         self._inputs = inputs
         self._closures = closures
-        self._sizes = sizes
-        self._allocate = allocate
+        self._allocators = allocators
         self._scalars = scalars
         self._scalar_inputs = scalar_inputs
+        self._evaluates = len(scalars) > len(scalar_inputs)
         self._results = results
         self._only: Result | None = results[0] if unflatten is None else None
         self._unflatten = unflatten
         self._overlaps = overlaps
-        self._executable = executable
-        self._run = executable(()).run
+        self._for_overlaps = executable
+        self._executable: Executable = executable(())
         self._donated = donated
         self._static = static
         self._name = name
@@ -208,45 +206,49 @@ class Replay:
             memory: Memory = array._memory
             if memory.stream is not stream or (entry.written and memory.others is not None):
                 memory.used_on(stream, entry.written)
-            pointers.append(array._start + entry.low)
+            pointers.append(array._start + entry.low if entry.low else array._start)
         for closure, low, written in closures:
             array = closure
             array._memory.used_on(stream, written)
             pointers.append(array._start + low)
-        run = self._run
+        executable = self._executable
         if self._overlaps is not None:
             overlaps = self._overlaps(tuple(pointers))
             if overlaps:
-                run = self._executable(overlaps).run
-        scalars: Sequence[Any] = ()
-        if self._scalars:
+                executable = self._for_overlaps(overlaps)
+        scalars: Any = ()
+        if self._scalar_inputs:
             scalars = [leaves[leaf] for leaf in self._scalar_inputs]
-            if len(self._scalars) > len(scalars):
-                scalars = _scalars.evaluate(self._scalars, scalars)
-        made: list[Memory]
-        if static is not None:
-            made = static.memory(stream)
-        else:
-            made = [self._allocate(nbytes, stream) for nbytes in self._sizes]
+        if self._evaluates:
+            scalars = _scalars.evaluate(self._scalars, scalars)
+        only: Result | None = self._only
+        if only is not None and only.kind == FRESH and static is None and not self._donated:
+            # By far the most common: one new array.
+            allocator: Allocator = self._allocators[0]
+            memory = allocator.take(stream)
+            pointers.append(memory.address)
+            executable.run(pointers, scalars, stream)
+            result: Handle = Array.__new__(Array)
+            result._memory = memory
+            result._start = memory.address + only.offset if only.offset else memory.address
+            result._aval = only.aval
+            return result
+        made = static.memory(stream) if static is not None else self._take(stream)
         for memory in made:
             pointers.append(memory.address)
-        run(pointers, scalars, stream)
+        executable.run(pointers, scalars, stream)
         if self._donated:
             leaves, given = _donate(self._name, self._donated, leaves, given)
-        only: Result | None = self._only
         if only is not None:
-            if only.kind == FRESH:
-                memory = made[only.index]
-                result: Handle = Array.__new__(Array)
-                result._memory = memory
-                result._start = memory.address + only.offset
-                result._aval = only.aval
-                return result
             return _leaf(only, leaves, given, closures, made, scalars)
         assert self._unflatten is not None
         return self._unflatten(
             [_leaf(leaf, leaves, given, closures, made, scalars) for leaf in self._results]
         )
+
+    def _take(self, stream: Any) -> list[Memory]:
+        """Fresh result buffers."""
+        return [allocator.take(stream) for allocator in self._allocators]
 
 
 def _leaf(
@@ -277,10 +279,8 @@ class StaticResults:
 
     Parameters
     ----------
-    sizes : tuple of int
-        Their bytes.
-    allocate : callable
-        As for Replay.
+    allocators : tuple of Allocator
+        What makes them.
     spans : tuple of int
         Bytes of the argument buffers and closures.
     duplicate : callable
@@ -291,13 +291,12 @@ class StaticResults:
 
     def __init__(
         self,
-        sizes: tuple[int, ...],
-        allocate: Callable[[int, Any], Memory],
+        allocators: tuple[Allocator, ...],
         spans: tuple[int, ...],
         duplicate: Callable[[int, int, Any], Memory],
         name: str,
     ) -> None:
-        self._made = [allocate(nbytes, None) for nbytes in sizes]
+        self._made = [allocator.take(None) for allocator in allocators]
         self._spans = spans
         self._duplicate = duplicate
         self._name = name

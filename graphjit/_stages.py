@@ -293,11 +293,13 @@ class Compiled:
 
     def _make_replay(self) -> Replay:
         graph, binding, options = self.traced.graph, self.binding, self.traced.options
-        sizes = tuple(graph.buffers[buffer].nbytes for buffer in graph.results)
-        allocate = self._backend.allocator(self._device)
+        allocators = tuple(
+            self._backend.allocator(self._device, graph.buffers[buffer].nbytes)
+            for buffer in graph.results
+        )
         static = None
         if options.outputs == "static":
-            static = StaticResults(sizes, allocate, binding.sizes, binding.duplicate, graph.name)
+            static = StaticResults(allocators, binding.sizes, binding.duplicate, graph.name)
         tree = self.traced._out_tree
         single = tree.is_leaf() and len(self.traced._out_leaves) == 1
         # Not a bound method: the two would keep each other alive.
@@ -315,8 +317,7 @@ class Compiled:
         return Replay(
             inputs=binding.inputs,
             closures=() if binding.uploads_closures else binding.closures(),
-            sizes=sizes,
-            allocate=allocate,
+            allocators=allocators,
             scalars=graph.scalars,
             scalar_inputs=tuple(
                 index for index, value in enumerate(graph.inputs) if isinstance(value, ScalarRef)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from graphjit._layout import Layout
-from graphjit._memory import Memory
+from graphjit._memory import Allocator, Memory
 
 if TYPE_CHECKING:
+    from graphjit.backends.executable import Executable
     from graphjit.schedule.schedule import Schedule
 
 
@@ -69,33 +69,6 @@ class BindingStats:
         return BindingStats(*(a + b for a, b in pairs))
 
 
-class Executable(Protocol):
-    """A Schedule instantiated on a device."""
-
-    def run(self, pointers: list[int], scalars: Sequence[Any], stream: Any) -> None:
-        """Replay once.
-
-        Parameters
-        ----------
-        pointers : list of int
-            Lowest address of each buffer in `Schedule.externals`, in order.
-        scalars : sequence
-            Value of each scalar in `Schedule.scalars`, in order.
-        stream : object
-            Stream handle on a backend that has streams; None for the default one.
-        """
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of device memory that it owns."""
-
-    def binding_stats(self) -> BindingStats:
-        """How its calls were bound."""
-
-    def close(self) -> None:
-        """Free what the executable owns; a second call does nothing."""
-
-
 class Backend(Protocol):
     """One way to run graphs."""
 
@@ -107,8 +80,8 @@ class Backend(Protocol):
     def allocate(self, device: Device, nbytes: int, stream: Any = None) -> Memory:
         """Uninitialised memory; raises DeviceMemoryError where there is not enough."""
 
-    def allocator(self, device: Device) -> Callable[[int, Any], Memory]:
-        """What `allocate` does on one device: from bytes and a stream to memory."""
+    def allocator(self, device: Device, nbytes: int) -> Allocator:
+        """What makes memory of one size."""
 
     def adopt(
         self, device: Device, address: int, nbytes: int, owner: object, stream: Any = None

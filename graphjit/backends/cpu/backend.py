@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import platform
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,10 @@ import numpy as np
 from graphjit._errors import UnsupportedKernelError
 from graphjit._graph import Launch
 from graphjit._layout import Layout
-from graphjit._memory import Memory
-from graphjit.backends.base import Device, Executable
-from graphjit.backends.cpu.memory import AdoptedMemory, host_memory, view_at
+from graphjit._memory import Allocator, Memory
+from graphjit.backends.base import Device
+from graphjit.backends.cpu.memory import AdoptedMemory, HostAllocator, HostMemory, view_at
+from graphjit.backends.executable import Executable
 from graphjit.schedule.schedule import Schedule
 
 
@@ -28,13 +28,13 @@ class CPUBackend:
         """The CPU."""
         return (Device("cpu", 0, platform.processor() or platform.machine()),)
 
-    def allocator(self, device: Device) -> Callable[[int, Any], Memory]:
-        """What `allocate` does on one device, without asking for it each time."""
-        return host_memory
+    def allocator(self, device: Device, nbytes: int) -> Allocator:
+        """What makes memory of one size."""
+        return HostAllocator(nbytes)
 
     def allocate(self, device: Device, nbytes: int, stream: Any = None) -> Memory:
         """Uninitialised memory."""
-        return host_memory(nbytes, stream)
+        return HostMemory(nbytes)
 
     def adopt(
         self, device: Device, address: int, nbytes: int, owner: object, stream: Any = None

@@ -1,8 +1,8 @@
+from graphjit.backends.executable cimport Executable
 from graphjit.backends.cpu.memory cimport HostMemory
 from graphjit.backends.cpu.program cimport Program
 
-cdef class CPUExecutable:
-    cdef object __weakref__
+cdef class CPUExecutable(Executable):
     cdef object _schedule
     cdef bint _has_scalars
     cdef HostMemory _arena

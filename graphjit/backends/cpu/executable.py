@@ -6,7 +6,7 @@ Compiled where there is a C compiler (see `setup.py`): it runs at every call.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from graphjit._layout import Layout
@@ -14,10 +14,11 @@ from graphjit.backends.base import BindingStats
 from graphjit.backends.cpu.memory import HostMemory, view_at
 from graphjit.backends.cpu.program import Program
 from graphjit.backends.cpu.steps import step
+from graphjit.backends.executable import Executable, Pointers
 from graphjit.schedule.schedule import Schedule
 
 
-class CPUExecutable:
+class CPUExecutable(Executable):
     """A Schedule as one native program.
 
     Parameters
@@ -40,7 +41,7 @@ class CPUExecutable:
         self._last: Any = None
         self.same = self.rebound = self.copied = 0
 
-    def run(self, pointers: list[int], scalars: Sequence[Any], stream: Any) -> None:
+    def run(self, pointers: Pointers, scalars: Any, stream: Any) -> None:
         """Replay once; returns when the work is done."""
         given = pointers
         if self._static:

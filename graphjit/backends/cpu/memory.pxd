@@ -1,4 +1,4 @@
-from graphjit._memory cimport Memory
+from graphjit._memory cimport Allocator, Memory
 
 cdef class _Blocks:
     cdef object _lock
@@ -11,3 +11,6 @@ cdef class HostMemory(Memory):
 
 cdef class AdoptedMemory(Memory):
     cdef public object owner
+
+cdef class HostAllocator(Allocator):
+    cdef object _nbytes

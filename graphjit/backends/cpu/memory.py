@@ -13,7 +13,7 @@ import numpy as np
 from graphjit._errors import DeviceMemoryError
 from graphjit._layout import Layout
 from graphjit._locks import make_lock
-from graphjit._memory import Memory
+from graphjit._memory import Allocator, Memory
 
 _ALIGNMENT = 64
 _PAGE = 4096
@@ -145,9 +145,23 @@ class AdoptedMemory(Memory):
         return AdoptedMemory(self.address, self.nbytes, self.owner)
 
 
-def host_memory(nbytes: int, stream: Any) -> HostMemory:
-    """Uninitialised memory."""
-    return HostMemory(nbytes)
+class HostAllocator(Allocator):
+    """Host memory of one size.
+
+    Parameters
+    ----------
+    nbytes : int
+        The size.
+    """
+
+    __slots__ = ("_nbytes",)
+
+    def __init__(self, nbytes: int) -> None:
+        self._nbytes = nbytes
+
+    def take(self, stream: Any) -> Memory:
+        """As `Allocator.take`."""
+        return HostMemory(self._nbytes)
 
 
 def view_at(address: int, layout: Layout) -> np.ndarray[Any, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,9 @@ import numpy as np
 from graphjit._errors import DeviceError
 from graphjit._graph import View
 from graphjit._layout import Layout, contiguous
-from graphjit._memory import Memory
-from graphjit.backends.base import Device, Executable
+from graphjit._memory import Allocator, Memory
+from graphjit.backends.base import Device
+from graphjit.backends.executable import Executable
 from graphjit.kernel import frontend
 from graphjit.kernel.packing import Address, pack_launch
 from graphjit.schedule.schedule import Schedule
@@ -42,19 +42,24 @@ class CUDABackend:
 
         return len(cuda.gpus) > 1
 
-    def allocator(self, device: Device) -> Callable[[int, Any], Memory]:
-        """What `allocate` does on one device, without asking for it each time."""
+    def allocator(self, device: Device, nbytes: int) -> Allocator:
+        """What makes memory of one size."""
+        from graphjit.backends.cuda.memory import DeviceAllocator
+
+        return DeviceAllocator(self._pool(device), nbytes)
+
+    def allocate(self, device: Device, nbytes: int, stream: Any = None) -> Memory:
+        """Uninitialised memory, ready on the stream."""
+        memory: Memory = self._pool(device).take(nbytes, stream)
+        return memory
+
+    def _pool(self, device: Device) -> Any:
         pool = self._pools.get(device.index)
         if pool is None:
             from graphjit.backends.cuda.memory import Pool
 
             pool = self._pools.setdefault(device.index, Pool(device.index))
-        take: Callable[[int, Any], Memory] = pool.take
-        return take
-
-    def allocate(self, device: Device, nbytes: int, stream: Any = None) -> Memory:
-        """Uninitialised memory, ready on the stream."""
-        return self.allocator(device)(nbytes, stream)
+        return pool
 
     def adopt(
         self, device: Device, address: int, nbytes: int, owner: object, stream: Any = None

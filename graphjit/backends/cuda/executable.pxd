@@ -1,8 +1,8 @@
+from graphjit.backends.executable cimport Executable
 from graphjit._memory cimport Memory
 from graphjit.backends.cuda.instances cimport Instances
 
-cdef class CUDAExecutable:
-    cdef object __weakref__
+cdef class CUDAExecutable(Executable):
     cdef object _schedule
     cdef object _allocate
     cdef Memory _arena

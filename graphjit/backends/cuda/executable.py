@@ -9,7 +9,7 @@ same call with one attribute.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from cuda.bindings import driver
@@ -21,6 +21,7 @@ from graphjit.backends.cuda.driver import activate, check
 from graphjit.backends.cuda.image import BoundImage
 from graphjit.backends.cuda.instances import Instances, KernelNode, StaticInput
 from graphjit.backends.cuda.memory_kernels import copy_launch, fill_launch
+from graphjit.backends.executable import Executable, Pointers
 from graphjit.kernel import frontend
 from graphjit.kernel.packing import Address, pack_launch
 from graphjit.schedule.schedule import Schedule
@@ -29,7 +30,7 @@ from graphjit.schedule.schedule import Schedule
 _PLAIN_SHARED = 48 * 1024
 
 
-class CUDAExecutable:
+class CUDAExecutable(Executable):
     """A Schedule instantiated on a CUDA device.
 
     Parameters
@@ -65,7 +66,8 @@ class CUDAExecutable:
                 self._graph,
                 self._nodes,
                 schedule.slots,
-                [self._arena, *self._staging],
+                self._arena,
+                self._staging,
                 memory,
                 tuple(self._static_inputs(copy)),
                 inputs,
@@ -74,12 +76,10 @@ class CUDAExecutable:
             driver.cuGraphDestroy(self._graph)
             raise
 
-    def run(self, pointers: list[int], scalars: Sequence[Any], stream: Any) -> None:
+    def run(self, pointers: Pointers, scalars: Any, stream: Any) -> None:
         """Replay once on a stream; returns when the replay is queued."""
-        words = (*pointers, self._arena.address)
-        if self._has_scalars:
-            words += self._schedule.scalar_words(scalars)
-        self._instances.launch(words, stream)
+        words = self._schedule.scalar_words(scalars) if self._has_scalars else ()
+        self._instances.launch(pointers, words, stream)
 
     @property
     def nbytes(self) -> int:

@@ -22,6 +22,9 @@ cdef class Instances:
     cdef list _memory
     cdef object _allocate
     cdef object _lock
+    cdef object _acquire
+    cdef object _release
+    cdef Memory _arena
     cdef long long _mark
     cdef list _users
     cdef tuple _always
@@ -32,6 +35,7 @@ cdef class Instances:
     cdef public object _exec
     cdef tuple _bound
     cdef tuple _last
+    cdef list _pointers
     cdef object _launching
     cdef object _stream
     cdef object _handle
@@ -40,7 +44,8 @@ cdef class Instances:
     cdef public long long rebound
     cdef public long long copied
     cdef public long long repointed
-    cpdef launch(self, tuple words, object stream)
+    cpdef launch(self, list pointers, tuple scalars, object stream)
+    cdef object _select(self, tuple words, object stream)
     cdef object _bind(self, tuple words, object stream)
     cdef bint _would_copy(self, StaticInput static, tuple words)
     cdef list _stale(self, tuple words, tuple copied)

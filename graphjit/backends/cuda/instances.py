@@ -21,6 +21,7 @@ from graphjit._memory import Memory
 from graphjit.backends.base import BindingStats
 from graphjit.backends.cuda.driver import activate, check, current_device
 from graphjit.backends.cuda.image import BoundImage
+from graphjit.backends.executable import Pointers
 
 # Microseconds, on an H200: repointing a node; an instance and each of its nodes; a copy.
 _REPOINT = 0.8
@@ -92,8 +93,10 @@ class Instances:
         Its nodes.
     slots : int
         Number of slots.
-    memory : list of Memory
-        What the graph itself uses: replays on different streams must not overlap.
+    arena : Memory
+        Where its temporaries are: replays on different streams must not overlap.
+    staging : list of Memory
+        What else it uses.
     allocate : callable
         Makes memory of so many bytes.
     static : tuple of StaticInput
@@ -103,8 +106,10 @@ class Instances:
     """
 
     __slots__ = (
+        "_acquire",
         "_allocate",
         "_always",
+        "_arena",
         "_bound",
         "_device",
         "_exec",
@@ -118,7 +123,9 @@ class Instances:
         "_memory",
         "_nodes",
         "_paying",
+        "_pointers",
         "_price",
+        "_release",
         "_seen",
         "_stream",
         "_users",
@@ -135,7 +142,8 @@ class Instances:
         graph: Any,
         nodes: list[KernelNode],
         slots: int,
-        memory: list[Memory],
+        arena: Memory,
+        staging: list[Memory],
         allocate: Callable[[int], Memory],
         static: Statics,
         inputs: str,
@@ -144,9 +152,11 @@ class Instances:
         self._exec: Any = None
         self._instances: dict[Words, Any] = {}  # bound for good, by what they are bound to
         self._lock = make_lock()
+        self._acquire, self._release = self._lock.acquire, self._lock.release
         self._device = device
         self._nodes = nodes
-        self._memory = memory
+        self._arena = arena
+        self._memory = [arena, *staging]
         self._allocate = allocate
         self._users = [
             [node for node in nodes if slot in node.image.slots] for slot in range(slots)
@@ -161,49 +171,60 @@ class Instances:
         self._exec = check(driver.cuGraphInstantiate(graph, 0), "instantiating a graph")
         self._graph = graph  # ours to destroy from here on
         self._bound: Words = (-1,) * slots
-        # The words of the last call and what it launched.
+        # The words of the last call, its pointers if they were all, and what it launched.
         self._last: Words | None = None
+        self._pointers: list[int] | None = None
         self._launching: Any = None
         self._stream: Any = None
         self._handle: Any = None
         self.same = self.recalled = self.rebound = self.copied = self.repointed = 0
 
-    def launch(self, words: Words, stream: Any) -> None:
-        """Replay once with these words in the slots; returns when the replay is queued.
+    def launch(self, pointers: Pointers, scalars: Words, stream: Any) -> None:
+        """Replay once; returns when the replay is queued.
 
         Parameters
         ----------
-        words : tuple of int
-            What is in each slot.
+        pointers : list of int
+            The first slots: arguments, closures and results. It is kept.
+        scalars : tuple of int
+            The last slots.
         stream : int or None
             The stream.
         """
         if current_device.index != self._device:
             activate(self._device)
-        self._lock.acquire()
+        self._acquire()
         try:
-            given = words
             if stream is not self._stream:
                 self._change_stream(stream)
-            if self._always:
-                words = self._copy(words, self._always, stream)
-            if words == self._last:
+            if pointers == self._pointers and not scalars:
                 self.same += 1
             else:
-                executable = self._instances.get(words)
-                if executable is None:
-                    self._launching = self._bind(words, stream)
-                else:
-                    self.recalled += 1
-                    self._last = words
-                    self._launching = executable
+                self._select((*pointers, self._arena.address, *scalars), stream)
+                self._pointers = None if scalars or self._always else pointers
             (error,) = _launch(self._launching, self._handle)
             if error:
                 check((error,), "launching a graph")
             if self._always:
-                self._copy_back(given, stream)
+                self._copy_back(pointers, stream)
         finally:
-            self._lock.release()
+            self._release()
+
+    def _select(self, words: Words, stream: Any) -> None:
+        """Choose what to launch for these words in the slots, and bind it."""
+        self._pointers = None  # if this raises, nothing is known of what is bound
+        if self._always:
+            words = self._copy(words, self._always, stream)
+        if words == self._last:
+            self.same += 1
+            return
+        executable = self._instances.get(words)
+        if executable is None:
+            executable = self._bind(words, stream)
+        else:
+            self.recalled += 1
+            self._last = words
+        self._launching = executable
 
     def stats(self) -> BindingStats:
         """How the calls were bound."""
@@ -225,7 +246,8 @@ class Instances:
         """Destroy the graph; a second call does nothing."""
         with self._lock:
             executables = [*self._instances.values(), self._exec]
-            self._instances, self._exec, self._launching, self._last = {}, None, None, None
+            self._instances, self._exec, self._launching = {}, None, None
+            self._last = self._pointers = None
             graph, self._graph = self._graph, None
             self._memory, self._paying, self._always = [], (), ()
         for executable in executables:
@@ -346,7 +368,7 @@ class Instances:
         self.copied += 1
         return tuple(replaced)
 
-    def _copy_back(self, given: Words, stream: Any) -> None:
+    def _copy_back(self, given: Pointers, stream: Any) -> None:
         for item in self._always:
             if item.written:
                 assert item.memory is not None

@@ -1,9 +1,20 @@
-cimport cython
-from graphjit._memory cimport Memory
+from graphjit._memory cimport Allocator, Memory
+
+cdef class Block:
+    cdef public object address
+    cdef public object buffer
+    cdef public long long size
+
+cdef class Shelf:
+    cdef public object stream
+    cdef public long long size
+    cdef public list blocks
+    cdef public bint is_open
 
 cdef class DeviceMemory(Memory):
     cdef public Pool _pool
-    cdef public object _buffer
+    cdef public Shelf _shelf
+    cdef public Block _block
 
 cdef class AdoptedMemory(Memory):
     cdef public object owner
@@ -13,7 +24,13 @@ cdef class Pool:
     cdef object _index
     cdef object _core
     cdef object _lock
-    cdef public dict _free
-    cdef public object _kept
-    cdef object _limit
-    cpdef give(self, DeviceMemory memory)
+    cdef public dict _shelves
+    cdef public long long _kept
+    cdef long long _limit
+    cpdef bint has_room_for(self, Shelf shelf)
+    cpdef object give(self, DeviceMemory memory, Block block)
+
+cdef class DeviceAllocator(Allocator):
+    cdef Pool _pool
+    cdef object _nbytes
+    cdef Shelf _shelf

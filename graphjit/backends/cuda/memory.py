@@ -15,13 +15,52 @@ from cuda.core import Stream
 
 from graphjit._errors import DeviceMemoryError
 from graphjit._locks import make_lock
-from graphjit._memory import Memory
+from graphjit._memory import Allocator, Memory
 from graphjit.backends.cuda.driver import activate, check
 
 _GRANULE = 512
 # Beyond this share of the device's memory freed blocks go back to the driver.
 _KEPT_SHARE = 4
-_MAX_LISTS = 512
+_MAX_SHELVES = 512
+
+
+class Block:
+    """A block from the driver.
+
+    Parameters
+    ----------
+    buffer : cuda.core.Buffer
+        What holds it.
+    size : int
+        Its bytes.
+    """
+
+    __slots__ = ("address", "buffer", "size")
+
+    def __init__(self, buffer: Any, size: int) -> None:
+        self.buffer = buffer
+        self.address = int(buffer.handle)
+        self.size = size
+
+
+class Shelf:
+    """Free blocks of one size that belong to one stream.
+
+    Parameters
+    ----------
+    stream : int or None
+        The stream.
+    size : int
+        Bytes of each block.
+    """
+
+    __slots__ = ("blocks", "is_open", "size", "stream")
+
+    def __init__(self, stream: Any, size: int) -> None:
+        self.stream = stream
+        self.size = size
+        self.blocks: list[Block] = []
+        self.is_open = True
 
 
 class DeviceMemory(Memory):
@@ -30,21 +69,24 @@ class DeviceMemory(Memory):
     Parameters
     ----------
     pool : Pool
-        Where it goes back to.
-    buffer : cuda.core.Buffer
-        What holds it.
-    address, nbytes, stream
-        As for Memory.
+        Where it comes from.
+    shelf : Shelf
+        Where it goes back to, if it still belongs to that stream.
+    block : Block
+        What it is.
+    nbytes : int
+        Bytes that were asked for.
     """
 
-    __slots__ = ("_buffer", "_pool")
+    __slots__ = ("_block", "_pool", "_shelf")
 
-    def __init__(self, pool: Pool, buffer: Any, address: int, nbytes: int, stream: Any) -> None:
+    def __init__(self, pool: Pool, shelf: Shelf, block: Block, nbytes: int) -> None:
         self._pool = pool
-        self._buffer = buffer
-        self.address = address
+        self._shelf = shelf
+        self._block: Block | None = block
+        self.address = block.address
         self.nbytes = nbytes
-        self.stream = stream
+        self.stream = shelf.stream
         self.others = None
         self.exported = False
         self._lost = ""
@@ -69,14 +111,24 @@ class DeviceMemory(Memory):
                 others.add(stream)
 
     def _moved(self) -> Memory:
-        moved = DeviceMemory(self._pool, self._buffer, self.address, self.nbytes, self.stream)
-        moved.others, moved.exported = self.others, self.exported
-        self._buffer = None
+        block = self._block
+        assert block is not None
+        moved = DeviceMemory(self._pool, self._shelf, block, self.nbytes)
+        moved.stream, moved.others, moved.exported = self.stream, self.others, self.exported
+        self._block = None
         return moved
 
     def __del__(self) -> None:
-        if self._buffer is not None and driver is not None:
-            self._pool.give(self)
+        block = self._block
+        if block is None:
+            return
+        shelf = self._shelf
+        if self.stream is shelf.stream and self.others is None and not self.exported:
+            if self._pool.has_room_for(shelf):
+                shelf.blocks.append(block)
+                return
+        if driver is not None:
+            self._pool.give(self, block)
 
 
 def gpu_of(address: int) -> int:
@@ -106,7 +158,7 @@ class AdoptedMemory(Memory):
 
 
 class Pool:
-    """Freed blocks of one device.
+    """Memory of one device.
 
     Parameters
     ----------
@@ -118,80 +170,89 @@ class Pool:
         self._index = index
         self._core = activate(index)
         self._lock = make_lock()
-        # By stream and size, the ones freed first for the first time first.
-        self._free: dict[tuple[Any, int], list[tuple[Any, int]]] = {}
+        # By stream and size, those met first first.
+        self._shelves: dict[tuple[Any, int], Shelf] = {}
+        # Bytes of all free blocks; roughly, since threads may update it at once.
         self._kept = 0
         self._limit = check(driver.cuMemGetInfo(), "asking for the memory size")[1] // _KEPT_SHARE
 
     def take(self, nbytes: int, stream: Any) -> DeviceMemory:
         """Uninitialised memory that work queued on the stream from now on may use."""
+        return self.take_from(self.shelf(nbytes, stream), nbytes)
+
+    def shelf(self, nbytes: int, stream: Any) -> Shelf:
+        """Where blocks of a size that belong to a stream are kept."""
         size = (nbytes + _GRANULE - 1) // _GRANULE * _GRANULE or _GRANULE
-        blocks = self._free.get((stream, size))
-        if blocks:
+        found = self._shelves.get((stream, size))
+        if found is None:
+            with self._lock:
+                found = self._shelves.setdefault((stream, size), Shelf(stream, size))
+                while len(self._shelves) > _MAX_SHELVES:
+                    # Streams and sizes come and go; their blocks must not stay for ever.
+                    self._drop(self._shelves.pop(next(iter(self._shelves))))
+        return found
+
+    def take_from(self, shelf: Shelf, nbytes: int) -> DeviceMemory:
+        """A kept block, or a new one."""
+        if shelf.blocks:
             try:
-                buffer, address = blocks.pop()  # atomic; another thread may have been quicker
+                block = shelf.blocks.pop()  # atomic; another thread may have been quicker
             except IndexError:
                 pass
             else:
-                self._kept -= size
-                return DeviceMemory(self, buffer, address, nbytes, stream)
+                self._kept -= shelf.size
+                return DeviceMemory(self, shelf, block, nbytes)
         activate(self._index)
         try:
-            buffer = self._allocate(size, stream)
+            buffer = self._allocate(shelf.size, shelf.stream)
         except Exception as error:
             if "OUT_OF_MEMORY" not in str(error) or not self.trim():
                 raise self._translated(error, nbytes) from error
             try:
-                buffer = self._allocate(size, stream)
+                buffer = self._allocate(shelf.size, shelf.stream)
             except Exception as again:
                 raise self._translated(again, nbytes) from again
-        return DeviceMemory(self, buffer, int(buffer.handle), nbytes, stream)
+        return DeviceMemory(self, shelf, Block(buffer, shelf.size), nbytes)
 
-    def give(self, memory: DeviceMemory) -> None:
-        """Keep a freed block, or let the driver have it."""
-        size = (memory.nbytes + _GRANULE - 1) // _GRANULE * _GRANULE or _GRANULE
+    def has_room_for(self, shelf: Shelf) -> bool:
+        """Whether a block may be kept; counts it if so."""
+        if not shelf.is_open or self._kept + shelf.size > self._limit:
+            return False
+        self._kept += shelf.size
+        return True
+
+    def give(self, memory: DeviceMemory, block: Block) -> None:
+        """Keep a block that other streams have used, or let the driver have it."""
         try:
-            if memory.exported or self._kept + size > self._limit:
+            activate(self._index)
+            if memory.exported or self._kept + block.size > self._limit:
                 # Whoever got it may still be at work, on any stream; the driver knows of one.
-                activate(self._index)
                 driver.cuCtxSynchronize()
                 return
-            if memory.others is not None:
-                activate(self._index)
-                for other in memory.others:
-                    order(other, memory.stream)
-            blocks = self._free.get((memory.stream, size))
-            if blocks is None:
-                blocks = self._new_list((memory.stream, size))
-            self._kept += size
-            blocks.append((memory._buffer, memory.address))
+            for other in memory.others or ():
+                order(other, memory.stream)
+            shelf = self.shelf(block.size, memory.stream)
+            self._kept += block.size
+            shelf.blocks.append(block)
         except Exception:  # at interpreter exit the driver may be gone
             return
 
     def trim(self) -> int:
         """Let the driver have all kept blocks; how many bytes that was."""
         with self._lock:
-            free, self._free = self._free, {}
-            kept, self._kept = self._kept, 0
-        if kept:
+            shelves, self._shelves = self._shelves, {}
+        return sum([self._drop(shelf) for shelf in shelves.values()])
+
+    def _drop(self, shelf: Shelf) -> int:
+        """Let the driver have the blocks of a shelf, which is used no more."""
+        shelf.is_open = False
+        blocks, shelf.blocks = shelf.blocks, []
+        dropped = shelf.size * len(blocks)
+        self._kept -= dropped
+        if blocks:
             activate(self._index)
             driver.cuCtxSynchronize()
-            free.clear()
-        return kept
-
-    def _new_list(self, key: tuple[Any, int]) -> list[tuple[Any, int]]:
-        """Where blocks of a size that belong to a stream are kept."""
-        with self._lock:
-            blocks = self._free.setdefault(key, [])
-            while len(self._free) > _MAX_LISTS:
-                # Streams and sizes come and go; their blocks must not stay for ever.
-                oldest = next(iter(self._free))
-                dropped = self._free.pop(oldest)
-                self._kept -= oldest[1] * len(dropped)
-                if dropped:
-                    activate(self._index)
-                    driver.cuCtxSynchronize()
-            return blocks
+        return dropped
 
     def _allocate(self, size: int, stream: Any) -> Any:
         return self._core.memory_resource.allocate(size, stream=Stream.from_handle(stream or 0))
@@ -200,6 +261,32 @@ class Pool:
         if "OUT_OF_MEMORY" in str(error):
             return DeviceMemoryError(f"cuda:{self._index} has no {nbytes} bytes left")
         return error
+
+
+class DeviceAllocator(Allocator):
+    """Device memory of one size.
+
+    Parameters
+    ----------
+    pool : Pool
+        Where it comes from.
+    nbytes : int
+        The size.
+    """
+
+    __slots__ = ("_nbytes", "_pool", "_shelf")
+
+    def __init__(self, pool: Pool, nbytes: int) -> None:
+        self._pool = pool
+        self._nbytes = nbytes
+        self._shelf = pool.shelf(nbytes, None)
+
+    def take(self, stream: Any) -> Memory:
+        """As `Allocator.take`."""
+        shelf = self._shelf
+        if shelf.stream is not stream or not shelf.is_open:
+            shelf = self._shelf = self._pool.shelf(self._nbytes, stream)
+        return self._pool.take_from(shelf, self._nbytes)
 
 
 def order(before: Any, after: Any) -> None:
