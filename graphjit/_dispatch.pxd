@@ -4,6 +4,11 @@ from graphjit._guards cimport changed
 from graphjit._memory cimport Handle
 from graphjit._replay cimport Replay
 
+# C variables: a compiled module looks its Python globals up at every use.
+cdef object current_stream
+cdef object current_trace
+cdef object IntegerRangeError
+
 cdef class Known:
     cdef public Replay replay
     cdef public tuple guards

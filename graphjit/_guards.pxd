@@ -1,3 +1,6 @@
+# C variables: a compiled module looks its Python globals up at every use.
+cdef object _missing
+
 cdef class Guard:
     cdef public object holder
     cdef public str name

@@ -14,6 +14,7 @@ import numpy as np
 from graphjit._mathematics import Place, original_of
 
 MISSING = object()
+_missing = MISSING
 # Compared by value, so that `dt = 0.1` run again in a notebook cell is no change.
 PLAIN = (int, float, complex, str, bytes, bool, type(None))
 
@@ -96,7 +97,7 @@ class AttributeGuard(Guard):
 
     def current(self) -> Any:
         """What the attribute is now."""
-        return getattr(self.holder, self.name, MISSING)
+        return getattr(self.holder, self.name, _missing)
 
 
 class ArrayGuard(Guard):
@@ -175,7 +176,7 @@ def changed(guards: Guards) -> Guard | None:
     for item in guards:
         guard: Guard = item
         space = guard._space
-        now = guard.current() if space is None else space.get(guard.name, MISSING)
+        now = guard.current() if space is None else space.get(guard.name, _missing)
         if now is not guard.value and not guard.holds():
             return guard
     return None

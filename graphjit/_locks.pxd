@@ -1,7 +1,11 @@
+# C variables: a compiled module looks its Python globals up at every use.
+cdef object get_ident
+
 cdef class Turn:
     cdef object __weakref__
     cdef str _what
-    cdef object _lock
+    cdef object _acquire
+    cdef object _release
     cdef object _holder
     cpdef object enter(self)
     cpdef object leave(self)

@@ -27,8 +27,8 @@ class Turn:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._lock = threading.Lock()
         self._holder: int | None = None
+        self._at_fork_reinit()
         _locks.add(self)
 
     def enter(self) -> None:
@@ -39,23 +39,24 @@ class Turn:
                 f"{self._what} was started while this thread is at it already, from a signal "
                 "handler, a finaliser or a kernel's callback"
             )
-        self._lock.acquire()
+        self._acquire()
         self._holder = me
 
     def leave(self) -> None:
         """Let others in."""
         self._holder = None
-        self._lock.release()
+        self._release()
 
     def try_enter(self) -> bool:
         """Enter if nobody is inside; whether that was so."""
-        if not self._lock.acquire(blocking=False):
+        if not self._acquire(blocking=False):
             return False
         self._holder = get_ident()
         return True
 
     def _at_fork_reinit(self) -> None:
-        self._lock = threading.Lock()
+        lock = threading.Lock()
+        self._acquire, self._release = lock.acquire, lock.release
         self._holder = None
 
 

@@ -2,6 +2,10 @@ cimport cython
 from graphjit._memory cimport Allocator, Handle, Memory
 from graphjit.backends.executable cimport Executable
 
+# C variables: a compiled module looks its Python globals up at every use.
+cdef object Array
+cdef object _scalars
+
 cdef class Input:
     cdef public Py_ssize_t leaf
     cdef public Py_ssize_t low

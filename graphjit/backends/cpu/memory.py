@@ -33,7 +33,7 @@ class _Blocks:
         # Roughly: threads may update it at once. It is counted where it matters.
         self._kept = 0
 
-    def take(self, size: int) -> _Block:
+    def take(self, size: Any) -> Any:
         """A block of exactly that size."""
         blocks = self._free.get(size)
         if blocks:
@@ -50,7 +50,7 @@ class _Blocks:
             raise DeviceMemoryError(f"the CPU has no {size} bytes left") from None
         return block, -(-block.ctypes.data // _ALIGNMENT) * _ALIGNMENT
 
-    def give(self, size: int, block: _Block) -> None:
+    def give(self, size: Any, block: Any) -> None:
         """Keep a block."""
         blocks = self._free.get(size)
         if blocks is None:
@@ -86,11 +86,15 @@ class HostMemory(Memory):
 
     __slots__ = ("_block", "_size")
 
-    def __init__(self, nbytes: int, block: _Block | None = None) -> None:
+    def __init__(self, nbytes: int) -> None:
+        self._hold(nbytes, None)
+
+    def _hold(self, nbytes: Any, block: Any) -> None:
+        """Take a block, if none is given."""
         self._block: _Block | None = None  # if there is no memory
         step = _PAGE if nbytes >= _PAGE else _ALIGNMENT
         self._size = (nbytes + step - 1) // step * step or step
-        taken = block or _blocks.take(self._size)
+        taken = _blocks.take(self._size) if block is None else block
         self._block = taken
         self.address = taken[1]
         self.nbytes = nbytes
@@ -107,7 +111,8 @@ class HostMemory(Memory):
         if self.exported:
             # A NumPy array over it may be around, and keeps this object, not the new one.
             return AdoptedMemory(self.address, self.nbytes, self)
-        moved = HostMemory(self.nbytes, self._block)
+        moved: HostMemory = HostMemory.__new__(HostMemory)
+        moved._hold(self.nbytes, self._block)
         self._block = None
         return moved
 
@@ -161,7 +166,9 @@ class HostAllocator(Allocator):
 
     def take(self, stream: Any) -> Memory:
         """As `Allocator.take`."""
-        return HostMemory(self._nbytes)
+        memory: HostMemory = HostMemory.__new__(HostMemory)
+        memory._hold(self._nbytes, None)
+        return memory
 
 
 def view_at(address: int, layout: Layout) -> np.ndarray[Any, Any]:

@@ -1,5 +1,9 @@
 from graphjit._locks cimport Turn
 
+# C variables: a compiled module looks its Python globals up at every use.
+cdef object _CURSOR
+cdef object run_signal_handlers
+
 cdef class Program:
     cdef object __weakref__
     cdef public object slot_buffer

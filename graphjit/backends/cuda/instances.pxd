@@ -1,6 +1,14 @@
 cimport cython
+from graphjit._locks cimport Turn
 from graphjit._memory cimport Memory
 from graphjit.backends.cuda.image cimport BoundImage
+
+# C variables: a compiled module looks its Python globals up at every use.
+cdef object _launch
+cdef object _repoint_node
+cdef object check
+cdef object current_device
+cdef object driver
 
 cdef class KernelNode:
     cdef public object handle
@@ -21,9 +29,7 @@ cdef class Instances:
     cdef list _nodes
     cdef list _memory
     cdef object _allocate
-    cdef object _lock
-    cdef object _acquire
-    cdef object _release
+    cdef Turn _turn
     cdef Memory _arena
     cdef long long _mark
     cdef list _users

@@ -16,7 +16,7 @@ from typing import Any
 from cuda.bindings import driver
 
 from graphjit._errors import ClosedError
-from graphjit._locks import make_lock
+from graphjit._locks import Turn
 from graphjit._memory import Memory
 from graphjit.backends.base import BindingStats
 from graphjit.backends.cuda.driver import activate, check, current_device
@@ -106,7 +106,6 @@ class Instances:
     """
 
     __slots__ = (
-        "_acquire",
         "_allocate",
         "_always",
         "_arena",
@@ -118,16 +117,15 @@ class Instances:
         "_instances",
         "_last",
         "_launching",
-        "_lock",
         "_mark",
         "_memory",
         "_nodes",
         "_paying",
         "_pointers",
         "_price",
-        "_release",
         "_seen",
         "_stream",
+        "_turn",
         "_users",
         "copied",
         "rebound",
@@ -151,8 +149,7 @@ class Instances:
         self._graph: Any = None
         self._exec: Any = None
         self._instances: dict[Words, Any] = {}  # bound for good, by what they are bound to
-        self._lock = make_lock()
-        self._acquire, self._release = self._lock.acquire, self._lock.release
+        self._turn = Turn("the replay of a graph")
         self._device = device
         self._nodes = nodes
         self._arena = arena
@@ -193,7 +190,7 @@ class Instances:
         """
         if current_device.index != self._device:
             activate(self._device)
-        self._acquire()
+        self._turn.enter()
         try:
             if stream is not self._stream:
                 self._change_stream(stream)
@@ -208,7 +205,7 @@ class Instances:
             if self._always:
                 self._copy_back(pointers, stream)
         finally:
-            self._release()
+            self._turn.leave()
 
     def _select(self, words: Words, stream: Any) -> None:
         """Choose what to launch for these words in the slots, and bind it."""
@@ -244,12 +241,15 @@ class Instances:
 
     def close(self) -> None:
         """Destroy the graph; a second call does nothing."""
-        with self._lock:
+        self._turn.enter()
+        try:
             executables = [*self._instances.values(), self._exec]
             self._instances, self._exec, self._launching = {}, None, None
             self._last = self._pointers = None
             graph, self._graph = self._graph, None
             self._memory, self._paying, self._always = [], (), ()
+        finally:
+            self._turn.leave()
         for executable in executables:
             if executable is not None:
                 driver.cuGraphExecDestroy(executable)

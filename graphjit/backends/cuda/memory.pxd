@@ -1,5 +1,8 @@
 from graphjit._memory cimport Allocator, Memory
 
+# C variables: a compiled module looks its Python globals up at every use.
+cdef object driver
+
 cdef class Block:
     cdef public object address
     cdef public object buffer
@@ -15,6 +18,7 @@ cdef class DeviceMemory(Memory):
     cdef public Pool _pool
     cdef public Shelf _shelf
     cdef public Block _block
+    cdef object _hold(self, Pool pool, Shelf shelf, Block block, object nbytes)
 
 cdef class AdoptedMemory(Memory):
     cdef public object owner
@@ -27,6 +31,7 @@ cdef class Pool:
     cdef public dict _shelves
     cdef public long long _kept
     cdef long long _limit
+    cpdef object take_from(self, Shelf shelf, object nbytes)
     cpdef bint has_room_for(self, Shelf shelf)
     cpdef object give(self, DeviceMemory memory, Block block)
 

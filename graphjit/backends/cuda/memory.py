@@ -81,6 +81,9 @@ class DeviceMemory(Memory):
     __slots__ = ("_block", "_pool", "_shelf")
 
     def __init__(self, pool: Pool, shelf: Shelf, block: Block, nbytes: int) -> None:
+        self._hold(pool, shelf, block, nbytes)
+
+    def _hold(self, pool: Pool, shelf: Shelf, block: Block, nbytes: Any) -> None:
         self._pool = pool
         self._shelf = shelf
         self._block: Block | None = block
@@ -178,7 +181,8 @@ class Pool:
 
     def take(self, nbytes: int, stream: Any) -> DeviceMemory:
         """Uninitialised memory that work queued on the stream from now on may use."""
-        return self.take_from(self.shelf(nbytes, stream), nbytes)
+        memory: DeviceMemory = self.take_from(self.shelf(nbytes, stream), nbytes)
+        return memory
 
     def shelf(self, nbytes: int, stream: Any) -> Shelf:
         """Where blocks of a size that belong to a stream are kept."""
@@ -192,7 +196,7 @@ class Pool:
                     self._drop(self._shelves.pop(next(iter(self._shelves))))
         return found
 
-    def take_from(self, shelf: Shelf, nbytes: int) -> DeviceMemory:
+    def take_from(self, shelf: Shelf, nbytes: Any) -> Any:
         """A kept block, or a new one."""
         if shelf.blocks:
             try:
@@ -201,7 +205,9 @@ class Pool:
                 pass
             else:
                 self._kept -= shelf.size
-                return DeviceMemory(self, shelf, block, nbytes)
+                memory: DeviceMemory = DeviceMemory.__new__(DeviceMemory)
+                memory._hold(self, shelf, block, nbytes)
+                return memory
         activate(self._index)
         try:
             buffer = self._allocate(shelf.size, shelf.stream)
@@ -286,7 +292,8 @@ class DeviceAllocator(Allocator):
         shelf = self._shelf
         if shelf.stream is not stream or not shelf.is_open:
             shelf = self._shelf = self._pool.shelf(self._nbytes, stream)
-        return self._pool.take_from(shelf, self._nbytes)
+        memory: Memory = self._pool.take_from(shelf, self._nbytes)
+        return memory
 
 
 def order(before: Any, after: Any) -> None:
