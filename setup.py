@@ -20,6 +20,7 @@ MODULES = (
     "graphjit/backends/cpu/program.py",
     "graphjit/backends/cpu/executable.py",
     "graphjit/backends/cuda/memory.py",
+    "graphjit/backends/cuda/calls.pyx",
     "graphjit/backends/cuda/image.py",
     "graphjit/backends/cuda/instances.py",
     "graphjit/backends/cuda/executable.py",
@@ -36,7 +37,7 @@ def extensions() -> list[Extension]:
     options = [] if os.name == "nt" else ["-O2", "-g0"]
     made = [
         Extension(
-            path.removesuffix(".py").replace("/", "."),
+            path.rpartition(".")[0].replace("/", "."),
             [path],
             extra_compile_args=options,
             optional=True,

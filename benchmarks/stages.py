@@ -74,7 +74,7 @@ def stages_of(function: Any, *args: Any) -> dict[str, Call]:
         from cuda.bindings import driver
 
         executable.run(pointers, scalars, None)
-        launching = executable._instances._exec
+        launching = executable._instances._exec.handle
         found["    of which the launch"] = lambda: driver.cuGraphLaunch(launching, None)
     else:
         program = executable._program

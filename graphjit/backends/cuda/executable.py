@@ -66,6 +66,7 @@ class CUDAExecutable(Executable):
                 self._graph,
                 self._nodes,
                 schedule.slots,
+                len(schedule.externals),
                 self._arena,
                 self._staging,
                 memory,

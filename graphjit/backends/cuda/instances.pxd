@@ -1,17 +1,22 @@
 cimport cython
 from graphjit._locks cimport Turn
 from graphjit._memory cimport Memory
+from graphjit.backends.cuda.calls cimport launch, repoint
 from graphjit.backends.cuda.image cimport BoundImage
 
 # C variables: a compiled module looks its Python globals up at every use.
-cdef object _launch
-cdef object _repoint_node
 cdef object check
 cdef object current_device
 cdef object driver
 
+cdef class Instance:
+    cdef public object handle
+    cdef public unsigned long long address
+
 cdef class KernelNode:
     cdef public object handle
+    cdef public unsigned long long address
+    cdef public unsigned long long params_address
     cdef public BoundImage image
     cdef public long long mark
     cdef public object params
@@ -38,13 +43,14 @@ cdef class Instances:
     cdef double _price
     cdef public dict _instances
     cdef dict _seen
-    cdef public object _exec
+    cdef public Instance _exec
     cdef tuple _bound
     cdef tuple _last
     cdef list _pointers
-    cdef object _launching
+    cdef Instance _launching
     cdef object _stream
-    cdef object _handle
+    cdef unsigned long long _handle
+    cdef Py_ssize_t _place
     cdef public long long same
     cdef public long long recalled
     cdef public long long rebound
@@ -52,6 +58,7 @@ cdef class Instances:
     cdef public long long repointed
     cpdef launch(self, list pointers, tuple scalars, object stream)
     cdef object _select(self, tuple words, object stream)
-    cdef object _bind(self, tuple words, object stream)
+    cdef Instance _bind(self, tuple words, object stream)
     cdef bint _would_copy(self, StaticInput static, tuple words)
+    cdef tuple _slots(self, tuple words)
     cdef list _stale(self, tuple words, tuple copied)

@@ -19,6 +19,7 @@ from graphjit._errors import ClosedError
 from graphjit._locks import Turn
 from graphjit._memory import Memory
 from graphjit.backends.base import BindingStats
+from graphjit.backends.cuda.calls import launch, load, repoint
 from graphjit.backends.cuda.driver import activate, check, current_device
 from graphjit.backends.cuda.image import BoundImage
 from graphjit.backends.executable import Pointers
@@ -32,19 +33,39 @@ _COPY_BYTES = 1.5e6  # in a microsecond
 _MAX_INSTANCES = 8
 # Sets of pointers whose costs are remembered.
 _MAX_SEEN = 64
-_launch = driver.cuGraphLaunch
-_repoint_node = driver.cuGraphExecKernelNodeSetParams
+
+
+class Instance:
+    """An instantiated graph.
+
+    Parameters
+    ----------
+    made : CUgraphExec
+        What `cuGraphInstantiate` gave.
+    """
+
+    __slots__ = ("address", "handle")
+
+    def __init__(self, made: Any) -> None:
+        self.handle = made
+        self.address = int(made)
+
+    def destroy(self) -> None:
+        """Destroy it; this waits for nothing, the driver frees it when its launches are over."""
+        driver.cuGraphExecDestroy(self.handle)
 
 
 class KernelNode:
     """A kernel node: its handle, its parameters in host memory, and the driver's structure."""
 
-    __slots__ = ("handle", "image", "mark", "params")
+    __slots__ = ("address", "handle", "image", "mark", "params", "params_address")
 
     def __init__(self, handle: Any, image: BoundImage, params: Any) -> None:
         self.handle = handle
+        self.address = int(handle)
         self.image = image
         self.params = params
+        self.params_address = int(params.getPtr())
         self.mark = 0  # which search found it last
 
 
@@ -91,8 +112,8 @@ class Instances:
         What to instantiate; it is destroyed with this object.
     nodes : list of KernelNode
         Its nodes.
-    slots : int
-        Number of slots.
+    slots, arena_slot : int
+        Number of slots, and the arena's.
     arena : Memory
         Where its temporaries are: replays on different streams must not overlap.
     staging : list of Memory
@@ -121,6 +142,7 @@ class Instances:
         "_memory",
         "_nodes",
         "_paying",
+        "_place",
         "_pointers",
         "_price",
         "_seen",
@@ -140,6 +162,7 @@ class Instances:
         graph: Any,
         nodes: list[KernelNode],
         slots: int,
+        arena_slot: int,
         arena: Memory,
         staging: list[Memory],
         allocate: Callable[[int], Memory],
@@ -147,17 +170,19 @@ class Instances:
         inputs: str,
     ) -> None:
         self._graph: Any = None
-        self._exec: Any = None
-        self._instances: dict[Words, Any] = {}  # bound for good, by what they are bound to
+        self._exec: Instance | None = None
+        self._instances: dict[Words, Instance] = {}  # bound for good, by what they are bound to
         self._turn = Turn("the replay of a graph")
+        load()
         self._device = device
         self._nodes = nodes
         self._arena = arena
         self._memory = [arena, *staging]
         self._allocate = allocate
-        self._users = [
-            [node for node in nodes if slot in node.image.slots] for slot in range(slots)
-        ]
+        self._place = arena_slot
+        # By word: the slots without the arena's.
+        users = [[node for node in nodes if slot in node.image.slots] for slot in range(slots)]
+        self._users = users[:arena_slot] + users[arena_slot + 1 :]
         self._always = static if inputs == "copy" else ()
         self._paying = tuple(s for s in static if inputs == "auto" and self._pays(s))
         self._price = _INSTANCE + _INSTANCE_NODE * len(nodes)
@@ -165,15 +190,15 @@ class Instances:
         self._seen: dict[Words, float] = {}
         self._mark = 0
         # The instance that is repointed, and what it is bound to.
-        self._exec = check(driver.cuGraphInstantiate(graph, 0), "instantiating a graph")
+        self._exec = Instance(check(driver.cuGraphInstantiate(graph, 0), "instantiating a graph"))
         self._graph = graph  # ours to destroy from here on
-        self._bound: Words = (-1,) * slots
+        self._bound: Words = (-1,) * (slots - 1)
         # The words of the last call, its pointers if they were all, and what it launched.
         self._last: Words | None = None
         self._pointers: list[int] | None = None
-        self._launching: Any = None
+        self._launching: Instance = self._exec
         self._stream: Any = None
-        self._handle: Any = None
+        self._handle = 0
         self.same = self.recalled = self.rebound = self.copied = self.repointed = 0
 
     def launch(self, pointers: Pointers, scalars: Words, stream: Any) -> None:
@@ -197,31 +222,31 @@ class Instances:
             if pointers == self._pointers and not scalars:
                 self.same += 1
             else:
-                self._select((*pointers, self._arena.address, *scalars), stream)
+                self._select((*pointers, *scalars) if scalars else tuple(pointers), stream)
                 self._pointers = None if scalars or self._always else pointers
-            (error,) = _launch(self._launching, self._handle)
+            error = launch(self._launching.address, self._handle)
             if error:
-                check((error,), "launching a graph")
+                check((driver.CUresult(error),), "launching a graph")
             if self._always:
                 self._copy_back(pointers, stream)
         finally:
             self._turn.leave()
 
     def _select(self, words: Words, stream: Any) -> None:
-        """Choose what to launch for these words in the slots, and bind it."""
+        """Choose what to launch for these words in the slots besides the arena's, and bind it."""
         self._pointers = None  # if this raises, nothing is known of what is bound
         if self._always:
             words = self._copy(words, self._always, stream)
         if words == self._last:
             self.same += 1
             return
-        executable = self._instances.get(words)
-        if executable is None:
-            executable = self._bind(words, stream)
+        instance = self._instances.get(words)
+        if instance is None:
+            instance = self._bind(words, stream)
         else:
             self.recalled += 1
             self._last = words
-        self._launching = executable
+        self._launching = instance
 
     def stats(self) -> BindingStats:
         """How the calls were bound."""
@@ -243,16 +268,16 @@ class Instances:
         """Destroy the graph; a second call does nothing."""
         self._turn.enter()
         try:
-            executables = [*self._instances.values(), self._exec]
-            self._instances, self._exec, self._launching = {}, None, None
+            instances = [*self._instances.values(), self._exec]
+            self._instances, self._exec = {}, None
             self._last = self._pointers = None
             graph, self._graph = self._graph, None
             self._memory, self._paying, self._always = [], (), ()
         finally:
             self._turn.leave()
-        for executable in executables:
-            if executable is not None:
-                driver.cuGraphExecDestroy(executable)
+        for instance in instances:
+            if instance is not None:
+                instance.destroy()
         if graph is not None:
             driver.cuGraphDestroy(graph)
 
@@ -265,10 +290,10 @@ class Instances:
         if stream != self._stream:
             for memory in self._memory:
                 memory.used_on(stream, True)
-            self._handle = None if stream is None else driver.CUstream(stream)
+            self._handle = 0 if stream is None else int(stream)
         self._stream = stream
 
-    def _bind(self, words: Words, stream: Any) -> Any:
+    def _bind(self, words: Words, stream: Any) -> Instance:
         """What to launch for words that no instance is bound to for good."""
         if self._exec is None:
             raise ClosedError("this compiled function was closed")
@@ -282,7 +307,7 @@ class Instances:
         for static in copied:
             spent += _copying(static)
         if spent >= self._price:
-            executable = self._instantiate(words)
+            instance = self._instantiate(words)
         else:
             if len(self._seen) >= _MAX_SEEN:
                 self._seen.clear()
@@ -290,12 +315,12 @@ class Instances:
             if copied:
                 # With the static addresses the words may well come again.
                 words = self._copy(words, copied, stream)
-                executable = self._instances.get(words)
-                return self._bind(words, stream) if executable is None else executable
+                known = self._instances.get(words)
+                return self._bind(words, stream) if known is None else known
             self._repoint(words, stale)
-            executable = self._exec
+            instance = self._exec
         self._last = words
-        return executable
+        return instance
 
     def _would_copy(self, static: StaticInput, words: Words) -> bool:
         """Whether an argument that it pays to copy isn't what is bound, or its copy."""
@@ -310,25 +335,25 @@ class Instances:
         self._mark += 1
         found = []
         bound = self._bound
-        for slot in range(len(words)):
-            if words[slot] != bound[slot] and (saved is None or slot not in saved):
-                for item in self._users[slot]:
+        for place in range(len(words)):
+            if words[place] != bound[place] and (saved is None or place not in saved):
+                for item in self._users[place]:
                     node: KernelNode = item
                     if node.mark != self._mark:
                         node.mark = self._mark
                         found.append(node)
         return found
 
-    def _instantiate(self, words: Words) -> Any:
+    def _instantiate(self, words: Words) -> Instance:
         """An instance for good."""
+        slots = self._slots(words)
         for node in self._nodes:
-            node.image.bind(words)
+            node.image.bind(slots)
             params = driver.cuGraphKernelNodeSetParams(node.handle, node.params)
             check(params, "binding a graph")
-        made = check(driver.cuGraphInstantiate(self._graph, 0), "instantiating a graph")
+        made = Instance(check(driver.cuGraphInstantiate(self._graph, 0), "instantiating a graph"))
         while len(self._instances) >= _MAX_INSTANCES:
-            # Destroying waits for nothing: the driver frees it when its launches are over.
-            driver.cuGraphExecDestroy(self._instances.pop(next(iter(self._instances))))
+            self._instances.pop(next(iter(self._instances))).destroy()
         self._instances[words] = made
         self._seen.pop(words, None)
         self.rebound += 1
@@ -337,17 +362,24 @@ class Instances:
 
     def _repoint(self, words: Words, stale: list[KernelNode]) -> None:
         self._bound = (-1,) * len(words)  # until all nodes are repointed
+        slots = self._slots(words)
+        instance = self._exec
+        assert instance is not None
         for item in stale:
             node: KernelNode = item
             image: BoundImage = node.image
-            image.bind(words)
-            (error,) = _repoint_node(self._exec, node.handle, node.params)
+            image.bind(slots)
+            error = repoint(instance.address, node.address, node.params, node.params_address)
             if error:
-                check((error,), "repointing a graph")
+                check((driver.CUresult(error),), "repointing a graph")
         self._bound = words
         if stale:
             self.rebound += 1
             self.repointed += len(stale)
+
+    def _slots(self, words: Words) -> Words:
+        """What is in each slot: the arena's is between the pointers' and the scalars'."""
+        return (*words[: self._place], self._arena.address, *words[self._place :])
 
     def _pays(self, static: StaticInput) -> bool:
         """Whether copying an argument costs less than repointing all that use it."""

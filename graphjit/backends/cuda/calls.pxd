@@ -1,0 +1,7 @@
+cpdef int launch(unsigned long long executable, unsigned long long stream) noexcept
+cpdef int repoint(
+    unsigned long long executable,
+    unsigned long long node,
+    object params,
+    unsigned long long address,
+) noexcept

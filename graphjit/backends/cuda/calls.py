@@ -1,0 +1,25 @@
+"""The driver calls of every replay.
+
+`calls.pyx` has the same without Python in between, for compiled modules: cuda.bindings takes up to
+half a microsecond a call to convert arguments and results.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cuda.bindings import driver
+
+
+def load() -> None:
+    """Find the functions; before the first call of them."""
+
+
+def launch(executable: int, stream: int) -> int:
+    """`cuGraphLaunch` of an executable graph's address, on a stream's; the error code."""
+    return int(driver.cuGraphLaunch(executable, stream)[0])
+
+
+def repoint(executable: int, node: int, params: Any, address: int) -> int:
+    """`cuGraphExecKernelNodeSetParams` with a structure of which both is given; the error code."""
+    return int(driver.cuGraphExecKernelNodeSetParams(executable, node, params)[0])

@@ -1,0 +1,42 @@
+# cython: language_level=3
+"""The driver calls of every replay, straight to the driver; see `calls.py`."""
+
+from cuda.bindings import driver
+
+from graphjit.backends.cuda.driver import check
+
+ctypedef int (*Launch)(void *, void *) noexcept nogil
+ctypedef int (*Repoint)(void *, void *, void *) noexcept nogil
+
+
+cdef unsigned long long entry(bytes name):
+    """Address of a driver function, in the version that cuda.bindings' structures are for."""
+    found = driver.cuGetProcAddress(name, driver.CUDA_VERSION, 0)
+    return check(found, "asking the driver for a function")[0]
+
+cdef Launch _launch = NULL
+cdef Repoint _repoint = NULL
+
+
+def load():
+    """Find the functions; before the first call of them."""
+    global _launch, _repoint
+    if _launch == NULL:
+        _repoint = <Repoint><void *>entry(b"cuGraphExecKernelNodeSetParams")
+        _launch = <Launch><void *>entry(b"cuGraphLaunch")
+
+
+cpdef int launch(unsigned long long executable, unsigned long long stream) noexcept:
+    cdef int error
+    with nogil:
+        error = _launch(<void *>executable, <void *>stream)
+    return error
+
+
+cpdef int repoint(
+    unsigned long long executable,
+    unsigned long long node,
+    object params,
+    unsigned long long address,
+) noexcept:
+    return _repoint(<void *>executable, <void *>node, <void *>address)
