@@ -10,8 +10,8 @@ ctypedef int (*Repoint)(void *, void *, void *) noexcept nogil
 
 
 cdef unsigned long long entry(bytes name):
-    """Address of a driver function, in the version that cuda.bindings' structures are for."""
-    found = driver.cuGetProcAddress(name, driver.CUDA_VERSION, 0)
+    """Address of a driver function, as CUDA 12 has it: with cuda.bindings' structures."""
+    found = driver.cuGetProcAddress(name, 12000, 0)
     return check(found, "asking the driver for a function")[0]
 
 cdef Launch _launch = NULL
