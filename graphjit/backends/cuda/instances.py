@@ -192,7 +192,8 @@ class Instances:
         # The instance that is repointed, and what it is bound to.
         self._exec = Instance(check(driver.cuGraphInstantiate(graph, 0), "instantiating a graph"))
         self._graph = graph  # ours to destroy from here on
-        self._bound: Words = (-1,) * (slots - 1)
+        # None: not even to the arena.
+        self._bound: Words | None = None
         # The words of the last call, its pointers if they were all, and what it launched.
         self._last: Words | None = None
         self._pointers: list[int] | None = None
@@ -222,8 +223,10 @@ class Instances:
             if pointers == self._pointers and not scalars:
                 self.same += 1
             else:
-                self._select((*pointers, *scalars) if scalars else tuple(pointers), stream)
-                self._pointers = None if scalars or self._always else pointers
+                words = (*pointers, *scalars) if scalars else tuple(pointers)
+                self._select(words, stream)
+                # Not if they were replaced, by copies that the next call must make anew.
+                self._pointers = pointers if self._last is words and not scalars else None
             error = launch(self._launching.address, self._handle)
             if error:
                 check((driver.CUresult(error),), "launching a graph")
@@ -325,12 +328,14 @@ class Instances:
     def _would_copy(self, static: StaticInput, words: Words) -> bool:
         """Whether an argument that it pays to copy isn't what is bound, or its copy."""
         word = words[static.slot]
-        return word != self._bound[static.slot] and (
-            static.memory is None or static.memory.address != word
-        )
+        if static.memory is not None and static.memory.address == word:
+            return False
+        return self._bound is None or self._bound[static.slot] != word
 
     def _stale(self, words: Words, copied: Statics) -> list[KernelNode]:
         """The nodes that use what isn't bound, besides what is to be copied."""
+        if self._bound is None:
+            return self._nodes
         saved = {static.slot for static in copied} if copied else None
         self._mark += 1
         found = []
@@ -361,7 +366,7 @@ class Instances:
         return made
 
     def _repoint(self, words: Words, stale: list[KernelNode]) -> None:
-        self._bound = (-1,) * len(words)  # until all nodes are repointed
+        self._bound = None  # until all nodes are repointed
         slots = self._slots(words)
         instance = self._exec
         assert instance is not None
