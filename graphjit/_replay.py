@@ -211,7 +211,7 @@ class Replay:
             array = closure
             array._memory.used_on(stream, written)
             pointers.append(array._start + low)
-        executable = self._executable
+        executable: Executable = self._executable
         if self._overlaps is not None:
             overlaps = self._overlaps(tuple(pointers))
             if overlaps:

@@ -1,3 +1,5 @@
+cpdef object write_words(tuple places, tuple words)
+
 cpdef int launch(unsigned long long executable, unsigned long long stream) noexcept
 cpdef int repoint(
     unsigned long long executable,

@@ -26,6 +26,19 @@ def load():
         _launch = <Launch><void *>entry(b"cuGraphLaunch")
 
 
+cpdef object write_words(tuple places, tuple words):
+    cdef unsigned long long address, word
+    cdef long long addend
+    cdef Py_ssize_t index
+    cdef tuple place
+    for place in places:
+        address = place[0]
+        index = place[1]
+        word = words[index]
+        addend = place[2]
+        (<unsigned long long *>address)[0] = word + <unsigned long long>addend
+
+
 cpdef int launch(unsigned long long executable, unsigned long long stream) noexcept:
     cdef int error
     with nogil:

@@ -65,10 +65,8 @@ class CUDAExecutable(Executable):
                 device.index,
                 self._graph,
                 self._nodes,
-                schedule.slots,
-                len(schedule.externals),
-                self._arena,
-                self._staging,
+                schedule.slots - 1,
+                [self._arena, *self._staging],
                 memory,
                 tuple(self._static_inputs(copy)),
                 inputs,
@@ -113,7 +111,8 @@ class CUDAExecutable(Executable):
                 slot = self._schedule.slot
                 if isinstance(node, Fill):
                     slot = functools.partial(slot, dtype=node.target.view.layout.dtype)
-                image = BoundImage(pack_launch(launch.kernel, launch.operands, address, slot))
+                packed = pack_launch(launch.kernel, launch.operands, address, slot)
+                image = BoundImage(packed, len(self._schedule.externals), self._arena.address)
                 params = self._params(launch, image)
                 handle = check(
                     driver.cuGraphAddKernelNode(

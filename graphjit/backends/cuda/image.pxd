@@ -1,8 +1,10 @@
+from graphjit.backends.cuda.calls cimport write_words
+
 cdef class BoundImage:
     cdef object _data
     cdef object _pointers
     cdef public object address
-    cdef object _words
+    cdef object _base
     cdef tuple _relocations
-    cdef public object slots
-    cpdef object bind(self, tuple slots)
+    cdef public object words
+    cpdef object bind(self, tuple words)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 
+from graphjit.backends.cuda.calls import write_words
 from graphjit.kernel.packing import ParamImage
 
 # Named, since Cython takes the bare type for one of C in the signature of a compiled function.
@@ -20,21 +21,31 @@ class BoundImage:
     ----------
     image : ParamImage
         The parameters.
+    fixed : int, optional
+        A slot that never changes, and isn't among the words that are bound.
+    value : int
+        What is in it.
     """
 
-    def __init__(self, image: ParamImage) -> None:
+    def __init__(self, image: ParamImage, fixed: int | None = None, value: int = 0) -> None:
         self._data = ctypes.create_string_buffer(image.data, max(len(image.data), 8))
         base = ctypes.addressof(self._data)
         self._pointers = (ctypes.c_void_p * max(len(image.offsets), 1))(
             *(base + offset for offset in image.offsets)
         )
         self.address = ctypes.addressof(self._pointers)
-        self._words = memoryview(self._data).cast("B").cast("Q")
-        self._relocations = tuple((r.target // 8, r.slot, r.addend or 0) for r in image.relocations)
-        self.slots = frozenset(r.slot for r in image.relocations)
+        self._base = base
+        moving = []
+        for relocation in image.relocations:
+            place, slot = base + relocation.target, relocation.slot
+            if slot == fixed:
+                write_words(((place, 0, relocation.addend or 0),), (value,))
+            else:
+                word = slot - 1 if fixed is not None and slot > fixed else slot
+                moving.append((place, word, relocation.addend or 0))
+        self._relocations = tuple(moving)
+        self.words = frozenset(word for _, word, _ in moving)
 
-    def bind(self, slots: Words) -> None:
+    def bind(self, words: Words) -> None:
         """Write what the relocations say, from slots taken as 64-bit words."""
-        words = self._words
-        for target, slot, addend in self._relocations:
-            words[target] = slots[slot] + addend
+        write_words(self._relocations, words)

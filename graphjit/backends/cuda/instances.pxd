@@ -35,7 +35,6 @@ cdef class Instances:
     cdef list _memory
     cdef object _allocate
     cdef Turn _turn
-    cdef Memory _arena
     cdef long long _mark
     cdef list _users
     cdef tuple _always
@@ -50,7 +49,6 @@ cdef class Instances:
     cdef Instance _launching
     cdef object _stream
     cdef unsigned long long _handle
-    cdef Py_ssize_t _place
     cdef public long long same
     cdef public long long recalled
     cdef public long long rebound
@@ -60,5 +58,4 @@ cdef class Instances:
     cdef object _select(self, tuple words, object stream)
     cdef Instance _bind(self, tuple words, object stream)
     cdef bint _would_copy(self, StaticInput static, tuple words)
-    cdef tuple _slots(self, tuple words)
     cdef list _stale(self, tuple words, tuple copied)

@@ -112,12 +112,10 @@ class Instances:
         What to instantiate; it is destroyed with this object.
     nodes : list of KernelNode
         Its nodes.
-    slots, arena_slot : int
-        Number of slots, and the arena's.
-    arena : Memory
-        Where its temporaries are: replays on different streams must not overlap.
-    staging : list of Memory
-        What else it uses.
+    words : int
+        How many there are: one for each slot but the arena's.
+    memory : list of Memory
+        What the graph itself uses: replays on different streams must not overlap.
     allocate : callable
         Makes memory of so many bytes.
     static : tuple of StaticInput
@@ -129,7 +127,6 @@ class Instances:
     __slots__ = (
         "_allocate",
         "_always",
-        "_arena",
         "_bound",
         "_device",
         "_exec",
@@ -142,7 +139,6 @@ class Instances:
         "_memory",
         "_nodes",
         "_paying",
-        "_place",
         "_pointers",
         "_price",
         "_seen",
@@ -161,10 +157,8 @@ class Instances:
         device: int,
         graph: Any,
         nodes: list[KernelNode],
-        slots: int,
-        arena_slot: int,
-        arena: Memory,
-        staging: list[Memory],
+        words: int,
+        memory: list[Memory],
         allocate: Callable[[int], Memory],
         static: Statics,
         inputs: str,
@@ -176,13 +170,9 @@ class Instances:
         load()
         self._device = device
         self._nodes = nodes
-        self._arena = arena
-        self._memory = [arena, *staging]
+        self._memory = memory
         self._allocate = allocate
-        self._place = arena_slot
-        # By word: the slots without the arena's.
-        users = [[node for node in nodes if slot in node.image.slots] for slot in range(slots)]
-        self._users = users[:arena_slot] + users[arena_slot + 1 :]
+        self._users = [[n for n in nodes if word in n.image.words] for word in range(words)]
         self._always = static if inputs == "copy" else ()
         self._paying = tuple(s for s in static if inputs == "auto" and self._pays(s))
         self._price = _INSTANCE + _INSTANCE_NODE * len(nodes)
@@ -192,7 +182,6 @@ class Instances:
         # The instance that is repointed, and what it is bound to.
         self._exec = Instance(check(driver.cuGraphInstantiate(graph, 0), "instantiating a graph"))
         self._graph = graph  # ours to destroy from here on
-        # None: not even to the arena.
         self._bound: Words | None = None
         # The words of the last call, its pointers if they were all, and what it launched.
         self._last: Words | None = None
@@ -236,7 +225,7 @@ class Instances:
             self._turn.leave()
 
     def _select(self, words: Words, stream: Any) -> None:
-        """Choose what to launch for these words in the slots besides the arena's, and bind it."""
+        """Choose what to launch for these words, and bind it."""
         self._pointers = None  # if this raises, nothing is known of what is bound
         if self._always:
             words = self._copy(words, self._always, stream)
@@ -351,9 +340,8 @@ class Instances:
 
     def _instantiate(self, words: Words) -> Instance:
         """An instance for good."""
-        slots = self._slots(words)
         for node in self._nodes:
-            node.image.bind(slots)
+            node.image.bind(words)
             params = driver.cuGraphKernelNodeSetParams(node.handle, node.params)
             check(params, "binding a graph")
         made = Instance(check(driver.cuGraphInstantiate(self._graph, 0), "instantiating a graph"))
@@ -367,13 +355,12 @@ class Instances:
 
     def _repoint(self, words: Words, stale: list[KernelNode]) -> None:
         self._bound = None  # until all nodes are repointed
-        slots = self._slots(words)
         instance = self._exec
         assert instance is not None
         for item in stale:
             node: KernelNode = item
             image: BoundImage = node.image
-            image.bind(slots)
+            image.bind(words)
             error = repoint(instance.address, node.address, node.params, node.params_address)
             if error:
                 check((driver.CUresult(error),), "repointing a graph")
@@ -381,10 +368,6 @@ class Instances:
         if stale:
             self.rebound += 1
             self.repointed += len(stale)
-
-    def _slots(self, words: Words) -> Words:
-        """What is in each slot: the arena's is between the pointers' and the scalars'."""
-        return (*words[: self._place], self._arena.address, *words[self._place :])
 
     def _pays(self, static: StaticInput) -> bool:
         """Whether copying an argument costs less than repointing all that use it."""
