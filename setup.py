@@ -15,6 +15,7 @@ MODULES = (
     "graphjit/_guards.py",
     "graphjit/_replay.py",
     "graphjit/_dispatch.py",
+    "graphjit/schedule/scalar_words.py",
     "graphjit/backends/executable.py",
     "graphjit/backends/cpu/memory.py",
     "graphjit/backends/cpu/program.py",

@@ -78,7 +78,9 @@ def _of_function(function: types.FunctionType, seen: _Seen) -> Iterator[Guard]:
         return
     seen.add(id(function))
     for name in ("__code__", "__defaults__", "__kwdefaults__"):
-        yield AttributeGuard(function, name, getattr(function, name), function.__name__)
+        # Where there are no defaults all arguments are given: ones that come later change nothing.
+        if (held := getattr(function, name)) is not None:
+            yield AttributeGuard(function, name, held, function.__name__)
     attributes = _attributes(function)
     values = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     for name in sorted(_names(function, ("LOAD_GLOBAL", "LOAD_NAME"))):

@@ -4,6 +4,7 @@ from graphjit.backends.executable cimport Executable
 
 # C variables: a compiled module looks its Python globals up at every use.
 cdef object Array
+cdef object _new_array
 cdef object _scalars
 
 cdef class Input:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,32 +16,10 @@ from graphjit.kernel.packing import (
     ParamImage,
     pack_launch,
     scalar_codes,
-    scalar_parts,
 )
 from graphjit.schedule.hazards import Hazards, find_hazards
 from graphjit.schedule.memory import Arena, plan_arena
-
-
-@dataclass(frozen=True)
-class ScalarSlot:
-    """A dynamic scalar as launches take it.
-
-    Parameters
-    ----------
-    ref : ScalarRef
-        The host scalar.
-    type : numba.cuda.types.Type
-        What it is converted to.
-    dtype : numpy.dtype or None
-        For a fill: the element type that NumPy's assignment converts it to first.
-    first : int
-        Its first slot.
-    """
-
-    ref: ScalarRef
-    type: Any
-    dtype: Any
-    first: int
+from graphjit.schedule.scalar_words import ScalarSlot
 
 
 @dataclass(frozen=True)
@@ -117,34 +94,6 @@ class Schedule:
         """The parameters of one of the graph's launches."""
         return pack_launch(launch.kernel, launch.operands, self.address, self.slot)
 
-    @functools.cached_property
-    def _scalar_formats(self) -> tuple[struct.Struct, struct.Struct]:
-        """The scalars' slots as what they are, and as words."""
-        codes = [code for scalar in self.scalars for code in scalar_codes(scalar.type)]
-        return struct.Struct("<" + "".join(map(_padded, codes))), struct.Struct(f"<{len(codes)}Q")
-
-    @functools.cached_property
-    def _plain_scalars(self) -> tuple[int, ...] | None:
-        """Which scalar goes into each slot, if all go as they are."""
-        if all(s.dtype is None and len(scalar_codes(s.type)) == 1 for s in self.scalars):
-            return tuple(scalar.ref.index for scalar in self.scalars)
-        return None
-
-    def scalar_words(self, values: Sequence[Any]) -> tuple[int, ...]:
-        """What goes into the scalar slots, as 64-bit words, from the values of the scalars."""
-        packer, words = self._scalar_formats
-        if self._plain_scalars is not None:
-            try:
-                return words.unpack(packer.pack(*[values[i] for i in self._plain_scalars]))
-            except (struct.error, OverflowError):
-                pass  # to be converted, or refused, by the slow way
-        parts = [
-            part
-            for scalar in self.scalars
-            for part in scalar_parts(_converted(values[scalar.ref.index], scalar), scalar.type)
-        ]
-        return words.unpack(packer.pack(*parts))
-
     def fill_value(self, node: Fill) -> bytes | tuple[int, ...]:
         """The element that a fill writes, or the slots that hold its parts."""
         view = node.target.view
@@ -193,15 +142,6 @@ def schedule(graph: Graph, overlapping: tuple[tuple[int, ...], ...] = ()) -> Sch
     return Schedule(
         graph, hazards, plan_arena(graph, hazards), externals, tuple(scalars), overlapping
     )
-
-
-def _padded(code: str) -> str:
-    """A `struct` code, filled up to 8 bytes."""
-    return f"{code}{8 - struct.calcsize(code)}x" if struct.calcsize(code) < 8 else code
-
-
-def _converted(value: Any, slot: ScalarSlot) -> Any:
-    return value if slot.dtype is None else element(value, slot.dtype).item()
 
 
 def _dynamic_scalars(graph: Graph) -> dict[tuple[ScalarRef, Any, Any], None]:

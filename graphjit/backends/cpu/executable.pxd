@@ -1,10 +1,12 @@
 from graphjit.backends.executable cimport Executable
+from graphjit.schedule.scalar_words cimport ScalarWords
 from graphjit.backends.cpu.memory cimport HostMemory
 from graphjit.backends.cpu.program cimport Program
 
 cdef class CPUExecutable(Executable):
     cdef object _schedule
     cdef bint _has_scalars
+    cdef ScalarWords _scalar_words
     cdef HostMemory _arena
     cdef list _kernels
     cdef public Program _program

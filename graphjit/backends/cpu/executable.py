@@ -15,6 +15,7 @@ from graphjit.backends.cpu.memory import HostMemory, view_at
 from graphjit.backends.cpu.program import Program
 from graphjit.backends.cpu.steps import step
 from graphjit.backends.executable import Executable, Pointers
+from graphjit.schedule.scalar_words import ScalarWords
 from graphjit.schedule.schedule import Schedule
 
 
@@ -32,6 +33,7 @@ class CPUExecutable(Executable):
     def __init__(self, schedule: Schedule, inputs: str) -> None:
         self._schedule = schedule
         self._has_scalars = bool(schedule.scalars)
+        self._scalar_words = ScalarWords(schedule.scalars)
         self._arena = HostMemory(schedule.arena.nbytes)
         steps = [step(schedule, node) for node in schedule.graph.nodes]
         self._kernels = [kept for _, kept in steps]
@@ -57,7 +59,7 @@ class CPUExecutable(Executable):
             self.rebound += 1
         words = [*pointers, self._arena.address]
         if self._has_scalars:
-            words += self._schedule.scalar_words(scalars)
+            words += self._scalar_words.of(scalars)
         self._program.run(self._slots, words)
         for slot, memory, layout, written in self._static:
             if written:

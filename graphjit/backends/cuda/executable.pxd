@@ -1,4 +1,5 @@
 from graphjit.backends.executable cimport Executable
+from graphjit.schedule.scalar_words cimport ScalarWords
 from graphjit._memory cimport Memory
 from graphjit.backends.cuda.instances cimport Instances
 
@@ -7,6 +8,7 @@ cdef class CUDAExecutable(Executable):
     cdef object _allocate
     cdef Memory _arena
     cdef bint _has_scalars
+    cdef ScalarWords _scalar_words
     cdef list _staging
     cdef list _nodes
     cdef list _kept

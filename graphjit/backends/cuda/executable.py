@@ -24,6 +24,7 @@ from graphjit.backends.cuda.memory_kernels import copy_launch, fill_launch
 from graphjit.backends.executable import Executable, Pointers
 from graphjit.kernel import frontend
 from graphjit.kernel.packing import Address, pack_launch
+from graphjit.schedule.scalar_words import ScalarWords
 from graphjit.schedule.schedule import Schedule
 
 # Beyond this a kernel must be told, once, how much dynamic shared memory it may get.
@@ -55,6 +56,7 @@ class CUDAExecutable(Executable):
         self._allocate = memory
         self._arena = memory(max(schedule.arena.nbytes, 1))
         self._has_scalars = bool(schedule.scalars)
+        self._scalar_words = ScalarWords(schedule.scalars)
         self._staging: list[Any] = []
         self._nodes: list[KernelNode] = []
         self._kept: list[Any] = []
@@ -77,7 +79,7 @@ class CUDAExecutable(Executable):
 
     def run(self, pointers: Pointers, scalars: Any, stream: Any) -> None:
         """Replay once on a stream; returns when the replay is queued."""
-        words = self._schedule.scalar_words(scalars) if self._has_scalars else ()
+        words = self._scalar_words.of(scalars) if self._has_scalars else ()
         self._instances.launch(pointers, words, stream)
 
     @property

@@ -40,8 +40,7 @@ cdef class Instances:
     cdef tuple _always
     cdef tuple _paying
     cdef double _price
-    cdef public dict _instances
-    cdef dict _seen
+    cdef public dict _known
     cdef public Instance _exec
     cdef tuple _bound
     cdef tuple _last
@@ -56,6 +55,6 @@ cdef class Instances:
     cdef public long long repointed
     cpdef launch(self, list pointers, tuple scalars, object stream)
     cdef object _select(self, tuple words, object stream)
-    cdef Instance _bind(self, tuple words, object stream)
+    cdef Instance _bind(self, tuple words, object spent, object stream)
     cdef bint _would_copy(self, StaticInput static, tuple words)
     cdef list _stale(self, tuple words, tuple copied)

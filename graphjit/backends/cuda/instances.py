@@ -31,8 +31,8 @@ _INSTANCE_NODE = 4.0
 _COPY = 2.5
 _COPY_BYTES = 1.5e6  # in a microsecond
 _MAX_INSTANCES = 8
-# Sets of pointers whose costs are remembered.
-_MAX_SEEN = 64
+# Sets of words that are remembered.
+_MAX_KNOWN = 128
 
 
 class Instance:
@@ -132,7 +132,7 @@ class Instances:
         "_exec",
         "_graph",
         "_handle",
-        "_instances",
+        "_known",
         "_last",
         "_launching",
         "_mark",
@@ -141,7 +141,6 @@ class Instances:
         "_paying",
         "_pointers",
         "_price",
-        "_seen",
         "_stream",
         "_turn",
         "_users",
@@ -165,7 +164,9 @@ class Instances:
     ) -> None:
         self._graph: Any = None
         self._exec: Instance | None = None
-        self._instances: dict[Words, Instance] = {}  # bound for good, by what they are bound to
+        # By words: an instance that is bound to them for good, or what binding them has cost so
+        # far, in microseconds.
+        self._known: dict[Words, Any] = {}
         self._turn = Turn("the replay of a graph")
         load()
         self._device = device
@@ -176,8 +177,6 @@ class Instances:
         self._always = static if inputs == "copy" else ()
         self._paying = tuple(s for s in static if inputs == "auto" and self._pays(s))
         self._price = _INSTANCE + _INSTANCE_NODE * len(nodes)
-        # What binding these pointers has cost so far, in microseconds.
-        self._seen: dict[Words, float] = {}
         self._mark = 0
         # The instance that is repointed, and what it is bound to.
         self._exec = Instance(check(driver.cuGraphInstantiate(graph, 0), "instantiating a graph"))
@@ -232,13 +231,13 @@ class Instances:
         if words == self._last:
             self.same += 1
             return
-        instance = self._instances.get(words)
-        if instance is None:
-            instance = self._bind(words, stream)
-        else:
+        found = self._known.get(words)
+        if isinstance(found, Instance):
             self.recalled += 1
             self._last = words
-        self._launching = instance
+            self._launching = found
+        else:
+            self._launching = self._bind(words, found or 0.0, stream)
 
     def stats(self) -> BindingStats:
         """How the calls were bound."""
@@ -248,7 +247,8 @@ class Instances:
             self.rebound,
             self.copied,
             self.repointed,
-            len(self._instances) + (self._exec is not None),
+            sum([isinstance(found, Instance) for found in self._known.values()])
+            + (self._exec is not None),
         )
 
     def memory(self) -> list[Memory]:
@@ -260,15 +260,15 @@ class Instances:
         """Destroy the graph; a second call does nothing."""
         self._turn.enter()
         try:
-            instances = [*self._instances.values(), self._exec]
-            self._instances, self._exec = {}, None
+            instances = [*self._known.values(), self._exec]
+            self._known, self._exec = {}, None
             self._last = self._pointers = None
             graph, self._graph = self._graph, None
             self._memory, self._paying, self._always = [], (), ()
         finally:
             self._turn.leave()
         for instance in instances:
-            if instance is not None:
+            if isinstance(instance, Instance):
                 instance.destroy()
         if graph is not None:
             driver.cuGraphDestroy(graph)
@@ -285,7 +285,7 @@ class Instances:
             self._handle = 0 if stream is None else int(stream)
         self._stream = stream
 
-    def _bind(self, words: Words, stream: Any) -> Instance:
+    def _bind(self, words: Words, spent: Any, stream: Any) -> Instance:
         """What to launch for words that no instance is bound to for good."""
         if self._exec is None:
             raise ClosedError("this compiled function was closed")
@@ -295,24 +295,31 @@ class Instances:
         else:
             copied = ()
         stale = self._stale(words, copied)
-        spent = self._seen.get(words, 0.0) + _REPOINT * len(stale)
+        spent += _REPOINT * len(stale)
         for static in copied:
             spent += _copying(static)
         if spent >= self._price:
             instance = self._instantiate(words)
         else:
-            if len(self._seen) >= _MAX_SEEN:
-                self._seen.clear()
-            self._seen[words] = spent
+            if len(self._known) >= _MAX_KNOWN:
+                self._forget()
+            self._known[words] = spent
             if copied:
                 # With the static addresses the words may well come again.
                 words = self._copy(words, copied, stream)
-                known = self._instances.get(words)
-                return self._bind(words, stream) if known is None else known
+                known = self._known.get(words)
+                if isinstance(known, Instance):
+                    return known
+                return self._bind(words, known or 0.0, stream)
             self._repoint(words, stale)
+            assert self._exec is not None
             instance = self._exec
         self._last = words
         return instance
+
+    def _forget(self) -> None:
+        """Forget what was spent on words that have no instance."""
+        self._known = {w: found for w, found in self._known.items() if isinstance(found, Instance)}
 
     def _would_copy(self, static: StaticInput, words: Words) -> bool:
         """Whether an argument that it pays to copy isn't what is bound, or its copy."""
@@ -345,10 +352,11 @@ class Instances:
             params = driver.cuGraphKernelNodeSetParams(node.handle, node.params)
             check(params, "binding a graph")
         made = Instance(check(driver.cuGraphInstantiate(self._graph, 0), "instantiating a graph"))
-        while len(self._instances) >= _MAX_INSTANCES:
-            self._instances.pop(next(iter(self._instances))).destroy()
-        self._instances[words] = made
-        self._seen.pop(words, None)
+        mine = [known for known, found in self._known.items() if isinstance(found, Instance)]
+        for oldest in mine[: max(0, len(mine) + 1 - _MAX_INSTANCES)]:
+            self._known.pop(oldest).destroy()
+        self._known.pop(words, None)  # to be the latest
+        self._known[words] = made
         self.rebound += 1
         self.repointed += len(self._nodes)
         return made
