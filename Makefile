@@ -10,6 +10,9 @@ ifndef CUDA
 CUDA := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1)
 endif
 VENV := .venv
+# What setup.py compiles, where there is a C compiler.
+COMPILED := $(wildcard graphjit/*.pxd graphjit/*/*.pxd graphjit/*/*/*.pxd)
+COMPILED += $(filter $(wildcard $(COMPILED:.pxd=.py) $(COMPILED:.pxd=.pyx)),$(COMPILED:.pxd=.py) $(COMPILED:.pxd=.pyx))
 BIN := $(VENV)/bin
 comma := ,
 
@@ -50,10 +53,12 @@ fuzz: $(VENV)/.has-test
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find graphjit -name '*.so' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# One stamp for each set of optional dependencies; a change of pyproject.toml installs again.
-$(VENV)/.has-%: pyproject.toml | $(VENV)/.made
+# One stamp for each set of optional dependencies; a change of pyproject.toml installs again, and
+# one of what is compiled compiles it again.
+$(VENV)/.has-%: pyproject.toml setup.py $(COMPILED) | $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*$(if $(CUDA),$(comma)cuda$(CUDA))]'
 	@touch $@
 

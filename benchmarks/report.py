@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import graphjit
+
 ROOT = Path(__file__).parent.parent
 # Thread pools spin for a while before they sleep, and would take the next contestant's cores.
 # Seconds. OpenMP's threads spin for some 10 ms after their last loop.
@@ -240,6 +242,7 @@ def machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
         "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
         "python": platform.python_version(),
+        "call path": "compiled" if graphjit.is_compiled else "pure Python",
         **{name: importlib.metadata.version(name) for name in ("numba", "numba-cuda", "llvmlite")},
     }
 

@@ -1,5 +1,10 @@
 """graphjit: a tracing JIT for graphs of Numba CUDA kernels."""
 
+# ruff: noqa: E402
+from graphjit._sources import prefer_sources as _prefer_sources
+
+_prefer_sources()
+
 from graphjit._array import Array
 from graphjit._cache import CacheInfo
 from graphjit._context import default_device, devices, stream, synchronize, use_backend
@@ -16,6 +21,7 @@ from graphjit._creation import (
     zeros,
     zeros_like,
 )
+from graphjit._dispatch import is_compiled
 from graphjit._errors import (
     ArgumentError,
     ClosedError,
@@ -81,6 +87,7 @@ __all__ = [
     "full",
     "full_like",
     "graphed",
+    "is_compiled",
     "make_graph",
     "ones",
     "ones_like",

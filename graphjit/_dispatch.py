@@ -17,6 +17,9 @@ from graphjit._guards import changed
 from graphjit._memory import Handle
 from graphjit._replay import Replay
 
+is_compiled = not __file__.endswith(".py")
+"""Whether the call path is compiled; without a C compiler it is Python, and slower."""
+
 # Static arguments that stand for themselves in a key; floats don't (0.0 and -0.0 are equal).
 _EXACT = frozenset((int, bool, str, bytes, type(None)))
 

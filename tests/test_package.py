@@ -158,3 +158,21 @@ def test_requirements():
         "numpy",
         "optree",
     ]
+
+
+def test_compiled_modules_are_of_these_sources():
+    for path in (ROOT / "graphjit").rglob("*.pxd"):
+        source = path.with_suffix(".pyx")
+        source = source if source.exists() else path.with_suffix(".py")
+        for made in path.parent.glob(f"{path.stem}.*.so"):
+            newest = max(path.stat().st_mtime, source.stat().st_mtime)
+            assert made.stat().st_mtime > newest, (
+                f"{source} was changed after it was compiled: python setup.py build_ext --inplace"
+            )
+
+
+def test_the_call_path_is_the_same_in_python():
+    compiled = python("import graphjit; print(graphjit.is_compiled)")
+    pure = python("import graphjit; print(graphjit.is_compiled)", GRAPHJIT_PURE_PYTHON="1")
+    assert pure.stdout == "False\n", pure.stderr
+    assert compiled.stdout in ("True\n", "False\n")
