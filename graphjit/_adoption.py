@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,14 @@ from graphjit import backends
 from graphjit._array import Array
 from graphjit._aval import ArrayAval, array_aval
 from graphjit._context import current_stream, default_device, stream_address
-from graphjit._errors import DTypeError
+from graphjit._errors import ArgumentError, DTypeError
 from graphjit._layout import Layout, contiguous
+from graphjit._location import called_at
 from graphjit.backends.base import Device
 from graphjit.kernel import frontend
+
+# Device types of DLPack: CUDA's memory, and managed memory.
+_DLPACK_GPUS = (2, 13)
 
 
 def adopt(value: Any, device: Device | None = None) -> Array | None:
@@ -41,36 +46,78 @@ def adopt(value: Any, device: Device | None = None) -> Array | None:
         readonly = not value.flags.writeable
         aval, low, nbytes = _described(value.shape, value.strides, value.dtype, device, readonly)
         return _over(value.ctypes.data, aval, low, nbytes, value, None)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _adopt_tensor(torch, value)
     try:
         interface = value.__cuda_array_interface__
     except (AttributeError, KeyError):  # a KeyError from a dict that gives its items as attributes
-        return None
+        return _adopt_dlpack(value)
     descr = interface.get("descr") if interface["typestr"][1] == "V" else None
-    dtype = np.dtype(descr or interface["typestr"])
     strides = interface.get("strides")
     address, readonly = interface["data"]
     aval, low, nbytes = _described(
         tuple(interface["shape"]),
         None if strides is None else tuple(strides),
-        dtype,
-        backends.get("cuda").devices()[0],
+        np.dtype(descr or interface["typestr"]),
+        _gpu(),
         bool(readonly),
     )
-    return _over(address, aval, low, nbytes, value, _producer(value, interface))
+    stream = current_stream()
+    if interface.get("stream") is not None:  # None: no need to wait
+        stream = stream_address(interface["stream"])
+    return _over(address, aval, low, nbytes, value, stream)
 
 
-def _producer(value: Any, interface: dict[str, Any]) -> Any:
-    """The stream that work on an array must wait for."""
-    mine = current_stream()
-    if "stream" in interface:
-        # None: no need to wait. 1 is the legacy default stream.
-        given = interface["stream"]
-        return mine if given is None else stream_address(0 if given == 1 else given)
-    if hasattr(type(value), "__dlpack__"):
-        # PyTorch and JAX say nothing in this interface, but let the stream that they are given
-        # with the other protocol wait for theirs; the capsule itself isn't wanted.
-        value.__dlpack__(stream=mine or 1)
-    return mine
+def _adopt_dlpack(value: Any) -> Array | None:
+    """An array on a GPU that only DLPack describes; its owner lets our stream wait for its own."""
+    kind = getattr(type(value), "__dlpack_device__", None)
+    if kind is None or kind(value)[0] not in _DLPACK_GPUS:
+        return None
+    from cuda.core.utils import StridedMemoryView
+
+    stream = current_stream()
+    view = StridedMemoryView.from_dlpack(value, stream_ptr=stream or 1)
+    dtype = np.dtype(view.dtype)
+    strides = view.strides and tuple(n * dtype.itemsize for n in view.strides)
+    aval, low, nbytes = _described(tuple(view.shape), strides, dtype, _gpu(), view.readonly)
+    return _over(view.ptr, aval, low, nbytes, view, stream)
+
+
+def _adopt_tensor(torch: Any, tensor: Any) -> Array | None:
+    """A PyTorch tensor, described in 2 µs; either protocol takes it 15 and more."""
+    if not tensor.is_cuda:
+        return None
+    if tensor.requires_grad or tensor.layout is not torch.strided:
+        problem = "requires grad; pass x.detach()" if tensor.requires_grad else "isn't strided"
+        raise ArgumentError(f"a PyTorch tensor {problem}{called_at()}")
+    if tensor.is_conj() or tensor.is_neg():
+        raise ArgumentError(
+            "a PyTorch tensor is a lazily conjugated or negated view; pass x.resolve_conj() or "
+            f"x.resolve_neg(){called_at()}"
+        )
+    dtype = _tensor_dtypes(torch).get(tensor.dtype)
+    if dtype is None:
+        raise DTypeError(f"kernels don't take PyTorch tensors of {tensor.dtype}{called_at()}")
+    size = dtype.itemsize
+    strides = tuple([stride * size for stride in tensor.stride()])
+    aval, low, nbytes = _described(tuple(tensor.shape), strides, dtype, _gpu(), False)
+    theirs = torch.cuda.current_stream(tensor.device).cuda_stream
+    stream = stream_address(theirs) if theirs else None
+    return _over(tensor.data_ptr(), aval, low, nbytes, tensor, stream)
+
+
+@functools.cache
+def _tensor_dtypes(torch: Any) -> dict[Any, np.dtype[Any]]:
+    """NumPy's names of PyTorch's element types."""
+    names = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
+    names += " complex64 complex128"
+    return {getattr(torch, n): np.dtype(n) for n in names.split() if hasattr(torch, n)}
+
+
+@functools.cache
+def _gpu() -> Device:
+    return backends.get("cuda").devices()[0]
 
 
 @functools.lru_cache(maxsize=1024)

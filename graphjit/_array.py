@@ -260,8 +260,12 @@ class Array(Handle, Shaped):
         trace = current_trace()
         if trace is not None and not frontend.lowering():
             trace.lift(self)._foreign()
-        start = self._address
         self._memory.exported = True
+        return self._interface()
+
+    def _interface(self) -> dict[str, Any]:
+        """The description of this array in version 3 of the CUDA array interface."""
+        start = self._address
         return {
             "version": 3,
             "shape": self.shape,

@@ -227,7 +227,7 @@ def stream_address(handle: Any) -> StreamAddress | None:
     if handle is None:
         return None
     address = handle if isinstance(handle, int) else _address_of(handle)
-    if address == 0:
+    if address in (0, 1):  # CU_STREAM_LEGACY is what no stream means
         return None
     result = StreamAddress(address)
     result.owner = handle

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from graphjit._activity import Activity, activity
 from graphjit._adoption import adopt
 from graphjit._context import current_stream, current_trace
@@ -196,7 +194,7 @@ class Dispatcher:
         met = len(self._foreign)
         for value in arguments:
             if not isinstance(value, Handle) and (
-                isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__")
+                hasattr(type(value), "__dlpack__") or hasattr(value, "__cuda_array_interface__")
             ):
                 self._foreign.add(type(value))
         # The key of a call with a new class of array didn't see what it is an array of.

@@ -91,6 +91,10 @@ def _call(original: Any, dispatcher: Any, args: tuple[Any, ...], launch_config: 
     if device is None:
         if isinstance(launch_config, Configuration):
             launch_config = _numba_configuration(launch_config)  # raises what Numba raises
+        if any(isinstance(arg, Array) for arg in args):
+            from graphjit._eager import for_numba
+
+            args = for_numba(args, launch_config.stream)
         return original(dispatcher, args, launch_config)
     from graphjit._eager import launch
 
