@@ -4,8 +4,8 @@ cdef object get_ident
 cdef class Turn:
     cdef object __weakref__
     cdef str _what
-    cdef object _acquire
-    cdef object _release
+    cdef list _free
     cdef object _holder
     cpdef object enter(self)
     cpdef object leave(self)
+    cdef object _wait(self, object me)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from threading import get_ident
 from typing import Any
+
+# Seconds between two looks at a turn that another thread has.
+_LONGEST_PAUSE = 2e-4
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -23,7 +27,16 @@ def make_lock() -> Any:
 
 
 class Turn:
-    """A lock for work that must not be entered again by the thread that is at it."""
+    """A lock for work that must not be entered again by the thread that is at it.
+
+    It is taken at every replay, for some microseconds as a rule: taking one item off a list is
+    atomic and ten times faster than a lock of Python's. Whoever finds none looks again later.
+
+    Parameters
+    ----------
+    what : str
+        The work, for messages.
+    """
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -34,29 +47,43 @@ class Turn:
     def enter(self) -> None:
         """Wait until nobody is inside; raises RuntimeError if this thread is."""
         me = get_ident()
-        if self._holder == me:
-            raise RuntimeError(
-                f"{self._what} was started while this thread is at it already, from a signal "
-                "handler, a finaliser or a kernel's callback"
-            )
-        self._acquire()
+        try:
+            self._free.pop()
+        except IndexError:
+            self._wait(me)
         self._holder = me
 
     def leave(self) -> None:
         """Let others in."""
         self._holder = None
-        self._release()
+        self._free.append(None)
 
     def try_enter(self) -> bool:
         """Enter if nobody is inside; whether that was so."""
-        if not self._acquire(blocking=False):
+        try:
+            self._free.pop()
+        except IndexError:
             return False
         self._holder = get_ident()
         return True
 
+    def _wait(self, me: Any) -> None:
+        if self._holder == me:
+            raise RuntimeError(
+                f"{self._what} was started while this thread is at it already, from a signal "
+                "handler, a finaliser or a kernel's callback"
+            )
+        pause = 0.0
+        while True:
+            time.sleep(pause)
+            try:
+                self._free.pop()
+                return
+            except IndexError:
+                pause = min(pause + 5e-6, _LONGEST_PAUSE)
+
     def _at_fork_reinit(self) -> None:
-        lock = threading.Lock()
-        self._acquire, self._release = lock.acquire, lock.release
+        self._free: list[None] = [None]
         self._holder = None
 
 

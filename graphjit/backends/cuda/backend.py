@@ -72,7 +72,7 @@ class CUDABackend:
                 f"an array is on GPU {gpu}, and graphjit uses GPU 0 only; move the array, or make "
                 "that GPU the first one in CUDA_VISIBLE_DEVICES"
             )
-        return AdoptedMemory(address, nbytes, owner, stream)
+        return AdoptedMemory(address, nbytes, owner, stream, device.index)
 
     def upload(
         self, source: np.ndarray[Any, Any], target: int, layout: Layout, stream: Any
@@ -169,8 +169,10 @@ class CUDABackend:
         """The DLPack capsule; the consumer's stream waits for `stream`."""
         from cuda.core.utils import StridedMemoryView
 
+        from graphjit.backends.cuda.driver import activate
         from graphjit.backends.cuda.memory import order
 
+        activate(array._device.index)
         options = dict(options)
         consumer = options.pop("stream", None)
         if consumer != -1:

@@ -6,6 +6,8 @@ from graphjit.backends.cuda.image cimport BoundImage
 
 # C variables: a compiled module looks its Python globals up at every use.
 cdef object check
+cdef int _NO_CONTEXT
+cdef double _REPOINT
 cdef object current_device
 cdef object driver
 

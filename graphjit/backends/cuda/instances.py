@@ -31,6 +31,7 @@ _INSTANCE_NODE = 4.0
 _COPY = 2.5
 _COPY_BYTES = 1.5e6  # in a microsecond
 _MAX_INSTANCES = 8
+_NO_CONTEXT = int(driver.CUresult.CUDA_ERROR_INVALID_CONTEXT)
 # Sets of words that are remembered.
 _MAX_KNOWN = 128
 
@@ -202,8 +203,6 @@ class Instances:
         stream : int or None
             The stream.
         """
-        if current_device.index != self._device:
-            activate(self._device)
         self._turn.enter()
         try:
             if stream is not self._stream:
@@ -216,6 +215,9 @@ class Instances:
                 # Not if they were replaced, by copies that the next call must make anew.
                 self._pointers = pointers if self._last is words and not scalars else None
             error = launch(self._launching.address, self._handle)
+            if error == _NO_CONTEXT:  # the first call of a thread that only replays
+                activate(self._device)
+                error = launch(self._launching.address, self._handle)
             if error:
                 check((driver.CUresult(error),), "launching a graph")
             if self._always:
@@ -225,6 +227,8 @@ class Instances:
 
     def _select(self, words: Words, stream: Any) -> None:
         """Choose what to launch for these words, and bind it."""
+        if current_device.index != self._device:
+            activate(self._device)
         self._pointers = None  # if this raises, nothing is known of what is bound
         if self._always:
             words = self._copy(words, self._always, stream)

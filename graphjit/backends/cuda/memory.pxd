@@ -22,10 +22,11 @@ cdef class DeviceMemory(Memory):
 
 cdef class AdoptedMemory(Memory):
     cdef public object owner
+    cdef object _index
 
 cdef class Pool:
     cdef object __weakref__
-    cdef object _index
+    cdef public object index
     cdef object _core
     cdef object _lock
     cdef public dict _shelves

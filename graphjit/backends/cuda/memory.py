@@ -97,6 +97,9 @@ class DeviceMemory(Memory):
     def used_on(self, stream: Any, written: bool) -> None:
         """As `Memory.used_on`: reads wait for the last write, writes for all that came before."""
         Memory.used_on(self, stream, written)
+        if stream == self.stream and (not written or self.others is None):
+            return
+        activate(self._pool.index)
         others = self.others
         if written:
             if others is not None:
@@ -143,21 +146,25 @@ def gpu_of(address: int) -> int:
 class AdoptedMemory(Memory):
     """Device memory that somebody else owns, kept alive through `owner`."""
 
-    __slots__ = ("owner",)
+    __slots__ = ("_index", "owner")
 
-    def __init__(self, address: int, nbytes: int, owner: object, stream: Any = None) -> None:
+    def __init__(
+        self, address: int, nbytes: int, owner: object, stream: Any = None, index: int = 0
+    ) -> None:
         Memory.__init__(self, address, nbytes, stream)
         self.owner = owner
         self.exported = True
+        self._index = index
 
     def used_on(self, stream: Any, written: bool) -> None:
         """Wait for the stream that its owner named when it gave the array."""
         Memory.used_on(self, stream, written)
         if stream != self.stream:
+            activate(self._index)
             order(self.stream, stream)
 
     def _moved(self) -> Memory:
-        return AdoptedMemory(self.address, self.nbytes, self.owner, self.stream)
+        return AdoptedMemory(self.address, self.nbytes, self.owner, self.stream, self._index)
 
 
 class Pool:
@@ -170,7 +177,7 @@ class Pool:
     """
 
     def __init__(self, index: int) -> None:
-        self._index = index
+        self.index = index
         self._core = activate(index)
         self._lock = make_lock()
         # By stream and size, those met first first.
@@ -208,7 +215,7 @@ class Pool:
                 memory: DeviceMemory = DeviceMemory.__new__(DeviceMemory)
                 memory._hold(self, shelf, block, nbytes)
                 return memory
-        activate(self._index)
+        activate(self.index)
         try:
             buffer = self._allocate(shelf.size, shelf.stream)
         except Exception as error:
@@ -230,7 +237,7 @@ class Pool:
     def give(self, memory: DeviceMemory, block: Block) -> None:
         """Keep a block that other streams have used, or let the driver have it."""
         try:
-            activate(self._index)
+            activate(self.index)
             if memory.exported or self._kept + block.size > self._limit:
                 # Whoever got it may still be at work, on any stream; the driver knows of one.
                 driver.cuCtxSynchronize()
@@ -256,7 +263,7 @@ class Pool:
         dropped = shelf.size * len(blocks)
         self._kept -= dropped
         if blocks:
-            activate(self._index)
+            activate(self.index)
             driver.cuCtxSynchronize()
         return dropped
 
@@ -265,7 +272,7 @@ class Pool:
 
     def _translated(self, error: Exception, nbytes: int) -> Exception:
         if "OUT_OF_MEMORY" in str(error):
-            return DeviceMemoryError(f"cuda:{self._index} has no {nbytes} bytes left")
+            return DeviceMemoryError(f"cuda:{self.index} has no {nbytes} bytes left")
         return error
 
 
