@@ -79,7 +79,7 @@ def measure_calls() -> tuple[list[Row], dict[str, str]]:
     # So few calls in a sample that no queue is ever full.
     times = interleaved(
         {**mine, **bare, **{peer.name: peer.call for peer in peers}},
-        rounds=25,
+        rounds=31,
         calls=20,
         sync=wait,
         sync_inside=False,

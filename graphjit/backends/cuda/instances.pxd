@@ -8,12 +8,12 @@ from graphjit.backends.cuda.image cimport BoundImage
 cdef object check
 cdef int _NO_CONTEXT
 cdef double _REPOINT
-cdef object current_device
 cdef object driver
 
 cdef class Instance:
     cdef public object handle
     cdef public unsigned long long address
+    cdef public bint is_open
 
 cdef class KernelNode:
     cdef public object handle
@@ -38,6 +38,7 @@ cdef class Instances:
     cdef object _allocate
     cdef Turn _turn
     cdef long long _mark
+    cdef long long _unpaid
     cdef list _users
     cdef tuple _always
     cdef tuple _paying
@@ -47,7 +48,9 @@ cdef class Instances:
     cdef tuple _bound
     cdef tuple _last
     cdef list _pointers
+    cdef list _other
     cdef Instance _launching
+    cdef Instance _launched
     cdef object _stream
     cdef unsigned long long _handle
     cdef public long long same
@@ -56,6 +59,8 @@ cdef class Instances:
     cdef public long long copied
     cdef public long long repointed
     cpdef launch(self, list pointers, tuple scalars, object stream)
+    cdef object _swap(self)
+    cdef object _change(self, list pointers, object stream)
     cdef object _select(self, tuple words, object stream)
     cdef Instance _bind(self, tuple words, object spent, object stream)
     cdef bint _would_copy(self, StaticInput static, tuple words)

@@ -20,7 +20,7 @@ from graphjit._locks import Turn
 from graphjit._memory import Memory
 from graphjit.backends.base import BindingStats
 from graphjit.backends.cuda.calls import launch, load, repoint
-from graphjit.backends.cuda.driver import activate, check, current_device
+from graphjit.backends.cuda.driver import activate, check
 from graphjit.backends.cuda.image import BoundImage
 from graphjit.backends.executable import Pointers
 
@@ -32,6 +32,8 @@ _COPY = 2.5
 _COPY_BYTES = 1.5e6  # in a microsecond
 _MAX_INSTANCES = 8
 _NO_CONTEXT = int(driver.CUresult.CUDA_ERROR_INVALID_CONTEXT)
+# Of so many calls that repoint or copy, the costs of one are noted.
+_SAMPLED = 4
 # Sets of words that are remembered.
 _MAX_KNOWN = 128
 
@@ -45,14 +47,16 @@ class Instance:
         What `cuGraphInstantiate` gave.
     """
 
-    __slots__ = ("address", "handle")
+    __slots__ = ("address", "handle", "is_open")
 
     def __init__(self, made: Any) -> None:
         self.handle = made
         self.address = int(made)
+        self.is_open = True
 
     def destroy(self) -> None:
         """Destroy it; this waits for nothing, the driver frees it when its launches are over."""
+        self.is_open = False
         driver.cuGraphExecDestroy(self.handle)
 
 
@@ -135,15 +139,18 @@ class Instances:
         "_handle",
         "_known",
         "_last",
+        "_launched",
         "_launching",
         "_mark",
         "_memory",
         "_nodes",
+        "_other",
         "_paying",
         "_pointers",
         "_price",
         "_stream",
         "_turn",
+        "_unpaid",
         "_users",
         "copied",
         "rebound",
@@ -178,7 +185,7 @@ class Instances:
         self._always = static if inputs == "copy" else ()
         self._paying = tuple(s for s in static if inputs == "auto" and self._pays(s))
         self._price = _INSTANCE + _INSTANCE_NODE * len(nodes)
-        self._mark = 0
+        self._mark = self._unpaid = 0
         # The instance that is repointed, and what it is bound to.
         self._exec = Instance(check(driver.cuGraphInstantiate(graph, 0), "instantiating a graph"))
         self._graph = graph  # ours to destroy from here on
@@ -186,6 +193,9 @@ class Instances:
         # The words of the last call, its pointers if they were all, and what it launched.
         self._last: Words | None = None
         self._pointers: list[int] | None = None
+        # The same of the call before, if it has an instance for good.
+        self._other: list[int] | None = None
+        self._launched: Instance = self._exec
         self._launching: Instance = self._exec
         self._stream: Any = None
         self._handle = 0
@@ -207,13 +217,15 @@ class Instances:
         try:
             if stream is not self._stream:
                 self._change_stream(stream)
-            if pointers == self._pointers and not scalars:
+            if scalars:
+                self._select((*pointers, *scalars), stream)
+                self._pointers = self._other = None
+            elif pointers == self._pointers:
                 self.same += 1
+            elif pointers == self._other:
+                self._swap()
             else:
-                words = (*pointers, *scalars) if scalars else tuple(pointers)
-                self._select(words, stream)
-                # Not if they were replaced, by copies that the next call must make anew.
-                self._pointers = pointers if self._last is words and not scalars else None
+                self._change(pointers, stream)
             error = launch(self._launching.address, self._handle)
             if error == _NO_CONTEXT:  # the first call of a thread that only replays
                 activate(self._device)
@@ -225,10 +237,27 @@ class Instances:
         finally:
             self._turn.leave()
 
+    def _swap(self) -> None:
+        """Go back to what was launched before the last: `u = step(u)` takes two in turns."""
+        self._pointers, self._other = self._other, self._pointers
+        self._launching, self._launched = self._launched, self._launching
+        self._last = None
+        self.recalled += 1
+
+    def _change(self, pointers: Pointers, stream: Any) -> None:
+        """Choose what to launch for pointers that aren't those of the last two calls."""
+        before, launched = self._pointers, self._launching
+        self._other = None  # the instance it stands for may go
+        words = tuple(pointers)
+        self._select(words, stream)
+        # Not if they were replaced, by copies that the next call must make anew.
+        self._pointers = pointers if self._last is words else None
+        if launched is not self._exec and self._launching is not self._exec:
+            if launched.is_open:
+                self._other, self._launched = before, launched
+
     def _select(self, words: Words, stream: Any) -> None:
         """Choose what to launch for these words, and bind it."""
-        if current_device.index != self._device:
-            activate(self._device)
         self._pointers = None  # if this raises, nothing is known of what is bound
         if self._always:
             words = self._copy(words, self._always, stream)
@@ -266,7 +295,7 @@ class Instances:
         try:
             instances = [*self._known.values(), self._exec]
             self._known, self._exec = {}, None
-            self._last = self._pointers = None
+            self._last = self._pointers = self._other = None
             graph, self._graph = self._graph, None
             self._memory, self._paying, self._always = [], (), ()
         finally:
@@ -294,32 +323,33 @@ class Instances:
         if self._exec is None:
             raise ClosedError("this compiled function was closed")
         self._last = None  # if this raises, nothing is known of what is bound
+        copied: Statics = ()
         if self._paying:
             copied = tuple(s for s in self._paying if self._would_copy(s, words))
-        else:
-            copied = ()
         stale = self._stale(words, copied)
-        spent += _REPOINT * len(stale)
-        for static in copied:
-            spent += _copying(static)
-        if spent >= self._price:
-            instance = self._instantiate(words)
-        else:
+        self._unpaid += 1
+        if self._unpaid == _SAMPLED:
+            # It is enough to look at some of the calls: those that come again are met.
+            self._unpaid = 0
+            spent += _SAMPLED * (_REPOINT * len(stale) + sum(map(_copying, copied)))
+            if spent >= self._price:
+                instance = self._instantiate(words)
+                self._last = words
+                return instance
             if len(self._known) >= _MAX_KNOWN:
                 self._forget()
             self._known[words] = spent
-            if copied:
-                # With the static addresses the words may well come again.
-                words = self._copy(words, copied, stream)
-                known = self._known.get(words)
-                if isinstance(known, Instance):
-                    return known
-                return self._bind(words, known or 0.0, stream)
-            self._repoint(words, stale)
-            assert self._exec is not None
-            instance = self._exec
+        if copied:
+            # With the static addresses the words may well come again.
+            words = self._copy(words, copied, stream)
+            known = self._known.get(words)
+            if isinstance(known, Instance):
+                return known
+            return self._bind(words, known or 0.0, stream)
+        self._repoint(words, stale)
         self._last = words
-        return instance
+        assert self._exec is not None
+        return self._exec
 
     def _forget(self) -> None:
         """Forget what was spent on words that have no instance."""
@@ -334,7 +364,7 @@ class Instances:
 
     def _stale(self, words: Words, copied: Statics) -> list[KernelNode]:
         """The nodes that use what isn't bound, besides what is to be copied."""
-        if self._bound is None:
+        if self._bound is None or len(self._nodes) == 1:
             return self._nodes
         saved = {static.slot for static in copied} if copied else None
         self._mark += 1
@@ -351,6 +381,7 @@ class Instances:
 
     def _instantiate(self, words: Words) -> Instance:
         """An instance for good."""
+        activate(self._device)
         for node in self._nodes:
             node.image.bind(words)
             params = driver.cuGraphKernelNodeSetParams(node.handle, node.params)
@@ -374,6 +405,9 @@ class Instances:
             image: BoundImage = node.image
             image.bind(words)
             error = repoint(instance.address, node.address, node.params, node.params_address)
+            if error == _NO_CONTEXT:
+                activate(self._device)
+                error = repoint(instance.address, node.address, node.params, node.params_address)
             if error:
                 check((driver.CUresult(error),), "repointing a graph")
         self._bound = words
@@ -389,6 +423,7 @@ class Instances:
 
     def _copy(self, words: Words, static: Statics, stream: Any) -> Words:
         """Copy arguments into their static buffers; the words with those in place of them."""
+        activate(self._device)
         replaced = list(words)
         for item in static:
             if item.memory is None:
