@@ -76,13 +76,16 @@ def measure_calls() -> tuple[list[Row], dict[str, str]]:
             peer.sync()
         synchronize()
 
-    # So few calls in a sample that no queue is ever full.
+    # So few calls in a sample that no queue is ever full. Nobody's threads spin here, and without
+    # pauses the processor keeps its clock.
     times = interleaved(
         {**mine, **bare, **{peer.name: peer.call for peer in peers}},
-        rounds=31,
+        rounds=101,
         calls=20,
         sync=wait,
         sync_inside=False,
+        pause=0.0,
+        warm=0.003,
     )
     rows = []
     for name in mine:

@@ -111,6 +111,8 @@ def interleaved(
     calls: int = 1,
     sync: Callable[[], Any] = lambda: None,
     sync_inside: bool = True,
+    pause: float = _PAUSE,
+    warm: float = _WARM,
 ) -> dict[str, Time]:
     """Time one call of each contestant, measured in turns.
 
@@ -126,6 +128,8 @@ def interleaved(
         Waits until the calls are done.
     sync_inside : bool
         Whether that wait is part of the sample; without it, only what the caller waits for is.
+    pause, warm : float
+        Seconds without work before a sample, and then of calls that aren't counted.
 
     Returns
     -------
@@ -139,8 +143,8 @@ def interleaved(
         for name, function in contestants.items():
             # The threads of the one before have gone to sleep, and this one's are awake: that
             # can take a virtual machine some milliseconds, so more than one call.
-            time.sleep(_PAUSE)
-            awake = time.perf_counter() + _WARM
+            time.sleep(pause)
+            awake = time.perf_counter() + warm
             while time.perf_counter() < awake:
                 function()
             sync()
