@@ -46,6 +46,43 @@ def repeated(x: Any) -> Any:
     return out
 
 
+@gj.graphed
+def added_twice(x: Any, y: Any) -> Any:
+    """A graph of two kernels: one of one kernel is launched as that kernel."""
+    middle, out = gj.empty_like(x), gj.empty_like(x)
+    add[GRID, BLOCK](x, y, middle)
+    add[GRID, BLOCK](middle, y, out)
+    return out
+
+
+def two_kernels() -> dict[str, Call]:
+    """Calls of it, and the bare launch."""
+    xs, ys = host_arrays(SIZE)
+    x, y = gj.array(xs[0]), gj.array(ys[0])
+    next_x, next_y = in_turns(xs, ys, gj.array)
+    fed_back = [x]
+
+    def feed_back() -> None:
+        fed_back[0] = added_twice(fed_back[0], y)
+
+    for step in range(80):
+        found = added_twice(next_x(), next_y()).copy_to_host()
+        expected = xs[step % len(xs)] + ys[step % len(ys)] + ys[step % len(ys)]
+        np.testing.assert_array_equal(found, expected)
+    dx, dy, middle, out = (cuda.to_device(host) for host in (xs[0], ys[0], xs[0], xs[0]))
+
+    def enqueue(stream: Any) -> None:
+        add[GRID, BLOCK, stream](dx, dy, middle)
+        add[GRID, BLOCK, stream](middle, dy, out)
+
+    return {
+        "2 kernels, the same arrays": lambda: added_twice(x, y),
+        "2 kernels, u = f(u)": feed_back,
+        "2 kernels, new arrays": lambda: added_twice(next_x(), next_y()),
+        "2 kernels, bare": captured(enqueue),
+    }
+
+
 def bare_launches() -> dict[str, Call]:
     """Bare launches of the same kernels, with a scalar and without."""
     xs, ys = host_arrays(SIZE)
@@ -61,7 +98,7 @@ def bare_launches() -> dict[str, Call]:
 def measure_calls() -> tuple[list[Row], dict[str, str]]:
     """One call, and the same by others, all in turns."""
     xs, ys = host_arrays(SIZE)
-    mine, bare = calls(SIZE), bare_launches()
+    mine, bare, two = calls(SIZE), bare_launches(), two_kernels()
     for kind, make in ARRAYS.items():
         try:
             make(xs[0])
@@ -79,7 +116,7 @@ def measure_calls() -> tuple[list[Row], dict[str, str]]:
     # So few calls in a sample that no queue is ever full. Nobody's threads spin here, and without
     # pauses the processor keeps its clock.
     times = interleaved(
-        {**mine, **bare, **{peer.name: peer.call for peer in peers}},
+        {**mine, **bare, **two, **{peer.name: peer.call for peer in peers}},
         rounds=101,
         calls=20,
         sync=wait,
@@ -91,6 +128,8 @@ def measure_calls() -> tuple[list[Row], dict[str, str]]:
     for name in mine:
         reference = "bare, a scalar" if "scalar" in name else "bare"
         rows.append(_row(name, times, reference, "bare cuGraphLaunch", limit=LIMITS.get(name)))
+    for name in list(two)[:-1]:
+        rows.append(_row(name, times, "2 kernels, bare", "bare cuGraphLaunch of the two"))
     name = "bare, default stream"
     rows.append(_row(name, times, "bare", "bare cuGraphLaunch on a stream of its own"))
     for peer in peers:

@@ -35,6 +35,7 @@ def stages_of(function: Any, *args: Any) -> dict[str, Call]:
     """The stages of a call by position, each by itself, in the order in which they run."""
     from graphjit._array import Array
     from graphjit._guards import changed
+    from graphjit.schedule.scalar_words import ScalarWords
 
     function(*args)
     compiled = function.lower(*args).compile()
@@ -71,11 +72,9 @@ def stages_of(function: Any, *args: Any) -> dict[str, Call]:
         "  results": lambda: [Array(memory, memory.address, aval) for memory in made],
     }
     if device.backend == "cuda":
-        from cuda.bindings import driver
-
-        executable.run(pointers, scalars, None)
-        launching = executable._instances._exec.handle
-        found["    of which the launch"] = lambda: driver.cuGraphLaunch(launching, None)
+        words = ScalarWords(schedule.scalars).of(scalars) if schedule.scalars else ()
+        launch = executable._launcher.launch
+        found["    of which binding and launch"] = lambda: launch(pointers, words, None)
     else:
         program = executable._program
         found["    of which the native replay"] = lambda: program._native(program._address, None)

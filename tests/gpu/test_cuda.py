@@ -367,15 +367,51 @@ def test_memory_over_many_calls_and_functions():
 def test_pointers_that_come_back_have_an_instance_of_their_own():
     from graphjit.backends.cuda import instances
 
+    @gj.graphed
+    def twice(x, k):
+        return scaled(scaled(x, k), 1.0)
+
     x = gj.ones(N)
     for _ in range(200):
-        x = scaled(x, 1.0)
-    compiled = next(c for c in scaled._cache.values() if c.traced.key.avals[0] is x._aval)
-    assert 2 <= compiled.binding_stats().instances <= instances._MAX_INSTANCES + 1
+        x = twice(x, 1.0)
+    stats = twice.binding_stats()
+    assert 2 <= stats.instances <= instances._MAX_INSTANCES + 1
+    assert stats.recalled > 50
     kept = [gj.full(N, float(k)) for k in range(40)]
-    for _ in range(4):
+    for _ in range(8):
         for k, array in enumerate(kept):
-            assert (scaled(array, 2.0).copy_to_host() == 2.0 * k).all()
-    assert compiled.binding_stats().instances <= instances._MAX_INSTANCES + 1
+            assert (twice(array, 2.0).copy_to_host() == 2.0 * k).all()
+    assert twice.binding_stats().instances <= instances._MAX_INSTANCES + 1
     for k in range(30):
-        assert (scaled(kept[3], float(k)).copy_to_host() == 3.0 * k).all()
+        assert (twice(kept[3], float(k)).copy_to_host() == 3.0 * k).all()
+    # Two in turns, three in turns, and one that goes while it is remembered.
+    for count in (2, 3, 12):
+        for turn in range(400):
+            array = kept[turn % count]
+            result = twice(array, 3.0)
+            if turn % 37 == 0:
+                assert (result.copy_to_host() == 3.0 * (turn % count)).all()
+
+
+def test_a_graph_of_one_kernel_is_launched_as_that_kernel():
+    x = gj.ones(N)
+    for k in range(50):
+        y = gj.full(N, float(k))
+        assert (scaled(y, 2.0).copy_to_host() == 2 * k).all()
+        assert (scaled(x, float(k)).copy_to_host() == k).all()
+    compiled = scaled.lower(x, 2.0).compile()
+    compiled.close()
+    with pytest.raises(gj.ClosedError):
+        compiled(x, 2.0)
+
+    def work(wrong):
+        # A thread without a context.
+        with gj.use_backend("cuda"):
+            if not (scaled(x, 7.0).copy_to_host() == 7).all():
+                wrong.append(1)
+
+    wrong: list[int] = []
+    thread = threading.Thread(target=work, args=(wrong,))
+    thread.start()
+    thread.join()
+    assert not wrong

@@ -16,12 +16,12 @@ from typing import Any
 from cuda.bindings import driver
 
 from graphjit._errors import ClosedError
-from graphjit._locks import Turn
 from graphjit._memory import Memory
 from graphjit.backends.base import BindingStats
-from graphjit.backends.cuda.calls import launch, load, repoint
+from graphjit.backends.cuda.calls import launch, repoint
 from graphjit.backends.cuda.driver import activate, check
 from graphjit.backends.cuda.image import BoundImage
+from graphjit.backends.cuda.launcher import NO_CONTEXT, Launcher, Words
 from graphjit.backends.executable import Pointers
 
 # Microseconds, on an H200: repointing a node; an instance and each of its nodes; a copy.
@@ -31,7 +31,7 @@ _INSTANCE_NODE = 4.0
 _COPY = 2.5
 _COPY_BYTES = 1.5e6  # in a microsecond
 _MAX_INSTANCES = 8
-_NO_CONTEXT = int(driver.CUresult.CUDA_ERROR_INVALID_CONTEXT)
+_no_context = NO_CONTEXT
 # Of so many calls that repoint or copy, the costs of one are noted.
 _SAMPLED = 4
 # Sets of words that are remembered.
@@ -101,12 +101,11 @@ class StaticInput:
         self.memory: Memory | None = None
 
 
-# Named, since Cython takes the bare types for ones of C in signatures of compiled functions.
-Words = tuple[int, ...]
+# Named, since Cython takes the bare type for one of C in signatures of compiled functions.
 Statics = tuple[StaticInput, ...]
 
 
-class Instances:
+class Instances(Launcher):
     """The instantiated graphs of one executable.
 
     Parameters
@@ -120,7 +119,7 @@ class Instances:
     words : int
         How many there are: one for each slot but the arena's.
     memory : list of Memory
-        What the graph itself uses: replays on different streams must not overlap.
+        As for Launcher.
     allocate : callable
         Makes memory of so many bytes.
     static : tuple of StaticInput
@@ -133,23 +132,18 @@ class Instances:
         "_allocate",
         "_always",
         "_bound",
-        "_device",
         "_exec",
         "_graph",
-        "_handle",
         "_known",
         "_last",
         "_launched",
         "_launching",
         "_mark",
-        "_memory",
         "_nodes",
         "_other",
         "_paying",
         "_pointers",
         "_price",
-        "_stream",
-        "_turn",
         "_unpaid",
         "_users",
         "copied",
@@ -175,11 +169,8 @@ class Instances:
         # By words: an instance that is bound to them for good, or what binding them has cost so
         # far, in microseconds.
         self._known: dict[Words, Any] = {}
-        self._turn = Turn("the replay of a graph")
-        load()
-        self._device = device
+        Launcher.__init__(self, device, memory)
         self._nodes = nodes
-        self._memory = memory
         self._allocate = allocate
         self._users = [[n for n in nodes if word in n.image.words] for word in range(words)]
         self._always = static if inputs == "copy" else ()
@@ -197,22 +188,10 @@ class Instances:
         self._other: list[int] | None = None
         self._launched: Instance = self._exec
         self._launching: Instance = self._exec
-        self._stream: Any = None
-        self._handle = 0
         self.same = self.recalled = self.rebound = self.copied = self.repointed = 0
 
     def launch(self, pointers: Pointers, scalars: Words, stream: Any) -> None:
-        """Replay once; returns when the replay is queued.
-
-        Parameters
-        ----------
-        pointers : list of int
-            The first slots: arguments, closures and results. It is kept.
-        scalars : tuple of int
-            The last slots.
-        stream : int or None
-            The stream.
-        """
+        """As `Launcher.launch`."""
         self._turn.enter()
         try:
             if stream is not self._stream:
@@ -227,7 +206,7 @@ class Instances:
             else:
                 self._change(pointers, stream)
             error = launch(self._launching.address, self._handle)
-            if error == _NO_CONTEXT:  # the first call of a thread that only replays
+            if error == _no_context:  # the first call of a thread that only replays
                 activate(self._device)
                 error = launch(self._launching.address, self._handle)
             if error:
@@ -273,7 +252,7 @@ class Instances:
             self._launching = self._bind(words, found or 0.0, stream)
 
     def stats(self) -> BindingStats:
-        """How the calls were bound."""
+        """As `Launcher.stats`."""
         return BindingStats(
             self.same,
             self.recalled,
@@ -285,12 +264,12 @@ class Instances:
         )
 
     def memory(self) -> list[Memory]:
-        """The memory that replays use besides arguments and results."""
+        """As `Launcher.memory`, static buffers included."""
         static = {id(item): item.memory for item in (*self._always, *self._paying)}
         return [*self._memory, *(memory for memory in static.values() if memory is not None)]
 
     def close(self) -> None:
-        """Destroy the graph; a second call does nothing."""
+        """As `Launcher.close`."""
         self._turn.enter()
         try:
             instances = [*self._known.values(), self._exec]
@@ -309,14 +288,6 @@ class Instances:
     def __del__(self) -> None:
         if driver is not None:
             self.close()
-
-    def _change_stream(self, stream: Any) -> None:
-        """Order this stream's replays after those of the one before: they share the memory."""
-        if stream != self._stream:
-            for memory in self._memory:
-                memory.used_on(stream, True)
-            self._handle = 0 if stream is None else int(stream)
-        self._stream = stream
 
     def _bind(self, words: Words, spent: Any, stream: Any) -> Instance:
         """What to launch for words that no instance is bound to for good."""
@@ -405,7 +376,7 @@ class Instances:
             image: BoundImage = node.image
             image.bind(words)
             error = repoint(instance.address, node.address, node.params, node.params_address)
-            if error == _NO_CONTEXT:
+            if error == _no_context:
                 activate(self._device)
                 error = repoint(instance.address, node.address, node.params, node.params_address)
             if error:
