@@ -23,7 +23,6 @@ MODULES = (
     "graphjit/backends/cuda/memory.py",
     "graphjit/backends/cuda/calls.pyx",
     "graphjit/backends/cuda/image.py",
-    "graphjit/backends/cuda/launcher.py",
     "graphjit/backends/cuda/instances.py",
     "graphjit/backends/cuda/executable.py",
 )

@@ -48,7 +48,7 @@ def repeated(x: Any) -> Any:
 
 @gj.graphed
 def added_twice(x: Any, y: Any) -> Any:
-    """A graph of two kernels: one of one kernel is launched as that kernel."""
+    """A graph of two kernels, both of which new arrays concern."""
     middle, out = gj.empty_like(x), gj.empty_like(x)
     add[GRID, BLOCK](x, y, middle)
     add[GRID, BLOCK](middle, y, out)

@@ -73,7 +73,7 @@ def stages_of(function: Any, *args: Any) -> dict[str, Call]:
     }
     if device.backend == "cuda":
         words = ScalarWords(schedule.scalars).of(scalars) if schedule.scalars else ()
-        launch = executable._launcher.launch
+        launch = executable._instances.launch
         found["    of which binding and launch"] = lambda: launch(pointers, words, None)
     else:
         program = executable._program

@@ -393,7 +393,7 @@ def test_pointers_that_come_back_have_an_instance_of_their_own():
                 assert (result.copy_to_host() == 3.0 * (turn % count)).all()
 
 
-def test_a_graph_of_one_kernel_is_launched_as_that_kernel():
+def test_the_first_call_of_a_thread_may_be_a_replay():
     x = gj.ones(N)
     for k in range(50):
         y = gj.full(N, float(k))

@@ -1,8 +1,6 @@
 cpdef object write_words(tuple places, tuple words)
 
 cpdef int launch(unsigned long long executable, unsigned long long stream) noexcept
-cpdef int launch_kernel(tuple kernel, unsigned long long stream) except? -1
-
 cpdef int repoint(
     unsigned long long executable,
     unsigned long long node,

@@ -27,12 +27,6 @@ def launch(executable: int, stream: int) -> int:
     return int(driver.cuGraphLaunch(executable, stream)[0])
 
 
-def launch_kernel(kernel: Any, stream: int) -> int:
-    """`cuLaunchKernel` of (function, grid, block, shared memory, parameters); the error code."""
-    function, *dims, shared, params = kernel
-    return int(driver.cuLaunchKernel(function, *dims, shared, stream, params, 0)[0])
-
-
 def repoint(executable: int, node: int, params: Any, address: int) -> int:
     """`cuGraphExecKernelNodeSetParams` with a structure of which both is given; the error code."""
     return int(driver.cuGraphExecKernelNodeSetParams(executable, node, params)[0])

@@ -6,12 +6,6 @@ from cuda.bindings import driver
 from graphjit.backends.cuda.driver import check
 
 ctypedef int (*Launch)(void *, void *) noexcept nogil
-ctypedef int (*LaunchKernel)(
-    void *,
-    unsigned int, unsigned int, unsigned int,
-    unsigned int, unsigned int, unsigned int,
-    unsigned int, void *, void *, void *,
-) noexcept nogil
 ctypedef int (*Repoint)(void *, void *, void *) noexcept nogil
 
 
@@ -21,15 +15,13 @@ cdef unsigned long long entry(bytes name):
     return check(found, "asking the driver for a function")[0]
 
 cdef Launch _launch = NULL
-cdef LaunchKernel _launch_kernel = NULL
 cdef Repoint _repoint = NULL
 
 
 def load():
     """Find the functions; before the first call of them."""
-    global _launch, _launch_kernel, _repoint
+    global _launch, _repoint
     if _launch == NULL:
-        _launch_kernel = <LaunchKernel><void *>entry(b"cuLaunchKernel")
         _repoint = <Repoint><void *>entry(b"cuGraphExecKernelNodeSetParams")
         _launch = <Launch><void *>entry(b"cuGraphLaunch")
 
@@ -51,18 +43,6 @@ cpdef int launch(unsigned long long executable, unsigned long long stream) noexc
     cdef int error
     with nogil:
         error = _launch(<void *>executable, <void *>stream)
-    return error
-
-
-cpdef int launch_kernel(tuple kernel, unsigned long long stream) except? -1:
-    cdef unsigned long long function = kernel[0], params = kernel[8]
-    cdef unsigned int gx = kernel[1], gy = kernel[2], gz = kernel[3]
-    cdef unsigned int bx = kernel[4], by = kernel[5], bz = kernel[6], shared = kernel[7]
-    cdef int error
-    with nogil:
-        error = _launch_kernel(
-            <void *>function, gx, gy, gz, bx, by, bz, shared, <void *>stream, <void *>params, NULL
-        )
     return error
 
 

@@ -1,7 +1,7 @@
 from graphjit.backends.executable cimport Executable
 from graphjit.schedule.scalar_words cimport ScalarWords
 from graphjit._memory cimport Memory
-from graphjit.backends.cuda.launcher cimport Launcher
+from graphjit.backends.cuda.instances cimport Instances
 
 cdef class CUDAExecutable(Executable):
     cdef object _schedule
@@ -13,5 +13,4 @@ cdef class CUDAExecutable(Executable):
     cdef list _nodes
     cdef list _kept
     cdef public object _graph
-    cdef bint _is_cooperative
-    cdef public Launcher _launcher
+    cdef public Instances _instances

@@ -20,7 +20,6 @@ from graphjit.backends.base import BindingStats
 from graphjit.backends.cuda.driver import activate, check
 from graphjit.backends.cuda.image import BoundImage
 from graphjit.backends.cuda.instances import Instances, KernelNode, StaticInput
-from graphjit.backends.cuda.launcher import Launcher, SingleLaunch
 from graphjit.backends.cuda.memory_kernels import copy_launch, fill_launch
 from graphjit.backends.executable import Executable, Pointers
 from graphjit.kernel import frontend
@@ -61,53 +60,40 @@ class CUDAExecutable(Executable):
         self._staging: list[Any] = []
         self._nodes: list[KernelNode] = []
         self._kept: list[Any] = []
-        self._is_cooperative = False
         self._graph: Any = check(driver.cuGraphCreate(0), "creating a graph")
         try:
             self._build()
-            self._launcher = self._make_launcher(device.index, copy, inputs)
+            self._instances = Instances(
+                device.index,
+                self._graph,
+                self._nodes,
+                schedule.slots - 1,
+                [self._arena, *self._staging],
+                memory,
+                tuple(self._static_inputs(copy)),
+                inputs,
+            )
         except BaseException:
-            if self._graph is not None:
-                driver.cuGraphDestroy(self._graph)
+            driver.cuGraphDestroy(self._graph)
             raise
-
-    def _make_launcher(self, device: int, copy: Any, inputs: str) -> Launcher:
-        memory = [self._arena, *self._staging]
-        if len(self._nodes) == 1 and inputs != "copy" and not self._is_cooperative:
-            (node,) = self._nodes
-            name = self._schedule.graph.name
-            launcher = SingleLaunch(device, memory, node.image, node.params, name)
-            graph, self._graph = self._graph, None
-            driver.cuGraphDestroy(graph)
-            return launcher
-        return Instances(
-            device,
-            self._graph,
-            self._nodes,
-            self._schedule.slots - 1,
-            memory,
-            self._allocate,
-            tuple(self._static_inputs(copy)),
-            inputs,
-        )
 
     def run(self, pointers: Pointers, scalars: Any, stream: Any) -> None:
         """Replay once on a stream; returns when the replay is queued."""
         words = self._scalar_words.of(scalars) if self._has_scalars else ()
-        self._launcher.launch(pointers, words, stream)
+        self._instances.launch(pointers, words, stream)
 
     @property
     def nbytes(self) -> int:
         """Bytes of its temporaries and static inputs."""
-        return sum(memory.nbytes for memory in self._launcher.memory())
+        return sum(memory.nbytes for memory in self._instances.memory())
 
     def binding_stats(self) -> BindingStats:
         """How its calls were bound."""
-        return self._launcher.stats()
+        return self._instances.stats()
 
     def close(self) -> None:
         """Destroy the graph; a second call does nothing."""
-        self._launcher.close()
+        self._instances.close()
 
     def _static_inputs(self, copy: Any) -> Iterator[StaticInput]:
         """The arguments that may be copied."""
@@ -137,7 +123,6 @@ class CUDAExecutable(Executable):
                     f"adding {launch.kernel.name} to a graph",
                 )
                 if launch.kernel.cooperative:
-                    self._is_cooperative = True
                     _make_cooperative(handle)
                 self._nodes.append(KernelNode(handle, image, params))
                 wait_for = [handle]

@@ -1,13 +1,15 @@
 cimport cython
+from graphjit._locks cimport Turn
 from graphjit._memory cimport Memory
 from graphjit.backends.cuda.calls cimport launch, repoint
 from graphjit.backends.cuda.image cimport BoundImage
-from graphjit.backends.cuda.launcher cimport Launcher
 
 # C variables: a compiled module looks its Python globals up at every use.
 cdef object check
-cdef int _no_context
+cdef int _NO_CONTEXT
 cdef double _REPOINT
+cdef long long _SAMPLED
+cdef long long _MAX_KNOWN
 cdef object driver
 
 cdef class Instance:
@@ -30,10 +32,13 @@ cdef class StaticInput:
     cdef public bint written
     cdef public Memory memory
 
-cdef class Instances(Launcher):
+cdef class Instances:
+    cdef object _device
     cdef public object _graph
     cdef list _nodes
+    cdef list _memory
     cdef object _allocate
+    cdef Turn _turn
     cdef long long _mark
     cdef long long _unpaid
     cdef list _users
@@ -48,14 +53,18 @@ cdef class Instances(Launcher):
     cdef list _other
     cdef Instance _launching
     cdef Instance _launched
+    cdef object _stream
+    cdef unsigned long long _handle
     cdef public long long same
     cdef public long long recalled
     cdef public long long rebound
     cdef public long long copied
     cdef public long long repointed
+    cpdef launch(self, list pointers, tuple scalars, object stream)
     cdef object _swap(self)
     cdef object _change(self, list pointers, object stream)
     cdef object _select(self, tuple words, object stream)
     cdef Instance _bind(self, tuple words, object spent, object stream)
     cdef bint _would_copy(self, StaticInput static, tuple words)
+    cdef object _repoint(self, tuple words, list stale)
     cdef list _stale(self, tuple words, tuple copied)

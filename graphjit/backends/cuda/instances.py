@@ -16,12 +16,12 @@ from typing import Any
 from cuda.bindings import driver
 
 from graphjit._errors import ClosedError
+from graphjit._locks import Turn
 from graphjit._memory import Memory
 from graphjit.backends.base import BindingStats
-from graphjit.backends.cuda.calls import launch, repoint
+from graphjit.backends.cuda.calls import launch, load, repoint
 from graphjit.backends.cuda.driver import activate, check
 from graphjit.backends.cuda.image import BoundImage
-from graphjit.backends.cuda.launcher import NO_CONTEXT, Launcher, Words
 from graphjit.backends.executable import Pointers
 
 # Microseconds, on an H200: repointing a node; an instance and each of its nodes; a copy.
@@ -31,7 +31,7 @@ _INSTANCE_NODE = 4.0
 _COPY = 2.5
 _COPY_BYTES = 1.5e6  # in a microsecond
 _MAX_INSTANCES = 8
-_no_context = NO_CONTEXT
+_NO_CONTEXT = int(driver.CUresult.CUDA_ERROR_INVALID_CONTEXT)
 # Of so many calls that repoint or copy, the costs of one are noted.
 _SAMPLED = 4
 # Sets of words that are remembered.
@@ -101,11 +101,13 @@ class StaticInput:
         self.memory: Memory | None = None
 
 
-# Named, since Cython takes the bare type for one of C in signatures of compiled functions.
+# Named, since Cython takes the bare types for ones of C in signatures of compiled functions.
+Words = tuple[int, ...]
 Statics = tuple[StaticInput, ...]
+Nodes = list[KernelNode]
 
 
-class Instances(Launcher):
+class Instances:
     """The instantiated graphs of one executable.
 
     Parameters
@@ -119,7 +121,7 @@ class Instances(Launcher):
     words : int
         How many there are: one for each slot but the arena's.
     memory : list of Memory
-        As for Launcher.
+        What the graph itself uses: replays on different streams must not overlap.
     allocate : callable
         Makes memory of so many bytes.
     static : tuple of StaticInput
@@ -132,18 +134,23 @@ class Instances(Launcher):
         "_allocate",
         "_always",
         "_bound",
+        "_device",
         "_exec",
         "_graph",
+        "_handle",
         "_known",
         "_last",
         "_launched",
         "_launching",
         "_mark",
+        "_memory",
         "_nodes",
         "_other",
         "_paying",
         "_pointers",
         "_price",
+        "_stream",
+        "_turn",
         "_unpaid",
         "_users",
         "copied",
@@ -169,8 +176,11 @@ class Instances(Launcher):
         # By words: an instance that is bound to them for good, or what binding them has cost so
         # far, in microseconds.
         self._known: dict[Words, Any] = {}
-        Launcher.__init__(self, device, memory)
+        self._turn = Turn("the replay of a graph")
+        load()
+        self._device = device
         self._nodes = nodes
+        self._memory = memory
         self._allocate = allocate
         self._users = [[n for n in nodes if word in n.image.words] for word in range(words)]
         self._always = static if inputs == "copy" else ()
@@ -188,16 +198,32 @@ class Instances(Launcher):
         self._other: list[int] | None = None
         self._launched: Instance = self._exec
         self._launching: Instance = self._exec
+        self._stream: Any = None
+        self._handle = 0
         self.same = self.recalled = self.rebound = self.copied = self.repointed = 0
 
     def launch(self, pointers: Pointers, scalars: Words, stream: Any) -> None:
-        """As `Launcher.launch`."""
+        """Replay once; returns when the replay is queued.
+
+        Parameters
+        ----------
+        pointers : list of int
+            The first slots: arguments, closures and results. It is kept.
+        scalars : tuple of int
+            The last slots.
+        stream : int or None
+            The stream.
+        """
         self._turn.enter()
         try:
             if stream is not self._stream:
                 self._change_stream(stream)
             if scalars:
-                self._select((*pointers, *scalars), stream)
+                words = (*pointers, *scalars)
+                if words == self._last:
+                    self.same += 1
+                else:
+                    self._select(words, stream)
                 self._pointers = self._other = None
             elif pointers == self._pointers:
                 self.same += 1
@@ -206,7 +232,7 @@ class Instances(Launcher):
             else:
                 self._change(pointers, stream)
             error = launch(self._launching.address, self._handle)
-            if error == _no_context:  # the first call of a thread that only replays
+            if error == _NO_CONTEXT:  # the first call of a thread that only replays
                 activate(self._device)
                 error = launch(self._launching.address, self._handle)
             if error:
@@ -240,9 +266,6 @@ class Instances(Launcher):
         self._pointers = None  # if this raises, nothing is known of what is bound
         if self._always:
             words = self._copy(words, self._always, stream)
-        if words == self._last:
-            self.same += 1
-            return
         found = self._known.get(words)
         if isinstance(found, Instance):
             self.recalled += 1
@@ -252,7 +275,7 @@ class Instances(Launcher):
             self._launching = self._bind(words, found or 0.0, stream)
 
     def stats(self) -> BindingStats:
-        """As `Launcher.stats`."""
+        """How the calls were bound."""
         return BindingStats(
             self.same,
             self.recalled,
@@ -264,12 +287,12 @@ class Instances(Launcher):
         )
 
     def memory(self) -> list[Memory]:
-        """As `Launcher.memory`, static buffers included."""
+        """The memory that replays use besides arguments and results."""
         static = {id(item): item.memory for item in (*self._always, *self._paying)}
         return [*self._memory, *(memory for memory in static.values() if memory is not None)]
 
     def close(self) -> None:
-        """As `Launcher.close`."""
+        """Destroy the graph; a second call does nothing."""
         self._turn.enter()
         try:
             instances = [*self._known.values(), self._exec]
@@ -289,14 +312,21 @@ class Instances(Launcher):
         if driver is not None:
             self.close()
 
+    def _change_stream(self, stream: Any) -> None:
+        """Order this stream's replays after those of the one before: they share the memory."""
+        if stream != self._stream:
+            for memory in self._memory:
+                memory.used_on(stream, True)
+            self._handle = 0 if stream is None else int(stream)
+        self._stream = stream
+
     def _bind(self, words: Words, spent: Any, stream: Any) -> Instance:
         """What to launch for words that no instance is bound to for good."""
         if self._exec is None:
             raise ClosedError("this compiled function was closed")
         self._last = None  # if this raises, nothing is known of what is bound
-        copied: Statics = ()
-        if self._paying:
-            copied = tuple(s for s in self._paying if self._would_copy(s, words))
+        # Not a generator in here: a compiled function that holds one makes it a scope at every call.
+        copied = self._to_copy(words) if self._paying else ()
         stale = self._stale(words, copied)
         self._unpaid += 1
         if self._unpaid == _SAMPLED:
@@ -325,6 +355,10 @@ class Instances(Launcher):
     def _forget(self) -> None:
         """Forget what was spent on words that have no instance."""
         self._known = {w: found for w, found in self._known.items() if isinstance(found, Instance)}
+
+    def _to_copy(self, words: Words) -> Statics:
+        """The arguments to be copied, of those that it pays to copy."""
+        return tuple(static for static in self._paying if self._would_copy(static, words))
 
     def _would_copy(self, static: StaticInput, words: Words) -> bool:
         """Whether an argument that it pays to copy isn't what is bound, or its copy."""
@@ -367,7 +401,7 @@ class Instances(Launcher):
         self.repointed += len(self._nodes)
         return made
 
-    def _repoint(self, words: Words, stale: list[KernelNode]) -> None:
+    def _repoint(self, words: Words, stale: Nodes) -> None:
         self._bound = None  # until all nodes are repointed
         instance = self._exec
         assert instance is not None
@@ -376,7 +410,7 @@ class Instances(Launcher):
             image: BoundImage = node.image
             image.bind(words)
             error = repoint(instance.address, node.address, node.params, node.params_address)
-            if error == _no_context:
+            if error == _NO_CONTEXT:
                 activate(self._device)
                 error = repoint(instance.address, node.address, node.params, node.params_address)
             if error:
