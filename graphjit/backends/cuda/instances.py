@@ -325,7 +325,7 @@ class Instances:
         if self._exec is None:
             raise ClosedError("this compiled function was closed")
         self._last = None  # if this raises, nothing is known of what is bound
-        # Not a generator in here: a compiled function that holds one makes it a scope at every call.
+        # No generator in here: a compiled function that holds one makes a scope at every call.
         copied = self._to_copy(words) if self._paying else ()
         stale = self._stale(words, copied)
         self._unpaid += 1
