@@ -119,7 +119,7 @@ class DeviceMemory(Memory):
     def _moved(self) -> Memory:
         if self.exported:
             # Whoever was given the address keeps this object, not the new one.
-            return AdoptedMemory(self.address, self.nbytes, self, self.stream)
+            return AdoptedMemory(self.address, self.nbytes, self, self.stream, self._pool.index)
         block = self._block
         assert block is not None
         moved = DeviceMemory(self._pool, self._shelf, block, self.nbytes)
