@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numba import cuda
 
 import graphjit as gj
 
@@ -777,6 +778,8 @@ def test_a_call_that_fails_takes_nothing(backend, outputs):
     with pytest.raises(gj.ClosedError, match=r"f\(\): argument x: this array was donated to f"):
         f(x, y, 3)
     _same(y, np.ones(N))
+    # An integer beyond int64 is another signature, found out when the call is under way.
+    assert (f(gj.array(want), y, 2**63 + 2**20).copy_to_host() == 2**63 + 2**20).all()
     assert (f(gj.array(want), y, 4).copy_to_host() == 4).all()
 
 
@@ -844,6 +847,18 @@ def test_closing_what_numpy_looks_at(cpu):
         over.copy_to_host()
     np.testing.assert_array_equal(host, _random())
     added(host, host)
+
+
+@pytest.mark.gpu
+def test_closing_what_numba_looks_at():
+    with gj.use_backend("cuda"):
+        x = gj.full(N, 3.0)
+        view = cuda.as_cuda_array(x)
+        x.close()
+        del x
+        others = [gj.full(N, 9.0) for _ in range(5)]
+        assert (view.copy_to_host() == 3).all()
+        assert all((other.copy_to_host() == 9).all() for other in others)
 
 
 def test_closing_an_array_that_a_function_closes_over(backend):
@@ -982,7 +997,7 @@ def _program(steps: Any, returned: Any, launches: Any, arrays: Any, empty: Any, 
     arrays = [*arrays, empty(SIZE), empty(SIZE)]
     scaled, total, bump, moved = launches
     scaled(arrays[0], arrays[3], k)
-    scaled(arrays[1], arrays[4], -1.0)
+    scaled(arrays[0], arrays[4], -1.0)
     for op, a, b, c in steps:
         if op == "increment":
             bump(arrays[a])
@@ -992,6 +1007,7 @@ def _program(steps: Any, returned: Any, launches: Any, arrays: Any, empty: Any, 
             total(arrays[a], arrays[b], arrays[c])
         else:
             moved(arrays[a], arrays[c])
+    total(arrays[1], arrays[2], arrays[4])
     return [arrays[place] for place in returned], arrays[3][1:4], k * 2
 
 
