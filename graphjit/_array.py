@@ -208,6 +208,7 @@ class Array(Handle, Shaped):
         Array
             This array.
         """
+        self._memory.used_on(self._memory.stream, False)  # raises if it was closed
         backends.get(self._device.backend).synchronize(self._device)
         return self
 
@@ -319,7 +320,8 @@ class Array(Handle, Shaped):
     def close(self) -> None:
         """Free the memory now, for this array and every view of it; a second call does nothing.
 
-        Work that was queued before still has it. Using the array later raises ClosedError.
+        Work that was queued before still has it. Using the array later raises ClosedError. Calls
+        on other threads that use it must be over.
         """
         if self._memory.stream is not GONE:
             self._memory.move("this array was closed")

@@ -62,7 +62,12 @@ class Binding:
         # Closures come after the inputs, and are always the same arrays.
         inputs = [buffer for buffer in given if buffer in leaves]
         self.inputs = tuple(
-            Input(leaves[b], _input_layout(graph, leaves[b]).extent[0], b in self._mutated)
+            Input(
+                leaves[b],
+                _input_layout(graph, leaves[b]).extent[0],
+                b in self._mutated,
+                graph.buffers[b].name,
+            )
             for b in inputs
         )
         self._closed_over: list[Any] = [

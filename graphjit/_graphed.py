@@ -348,14 +348,16 @@ def graphed(
     static_argnames : str or sequence of str
         The same, by name.
     donate_argnames : str or sequence of str
-        Arguments whose memory a call gives away: later results may have it, and using them again
-        raises ClosedError. One that is returned comes back as a new array over the same memory.
+        Arguments whose memory a call gives away: later results may have it, and using them or
+        their views again raises ClosedError. One that is returned comes back as a new array over
+        the same memory. Inside another graphed function nothing is given away.
     inputs : {"auto", "copy", "rebind"}
         How arguments reach the graph. "rebind": in place, by pointing the graph to them. "copy":
         through buffers of the graph's own. "auto": what is cheaper, which is copying only where
         very many nodes use an argument. It makes no difference to what a call does.
     outputs : {"fresh", "static"}
-        "static": every call returns the same memory, overwritten by the next call.
+        "static": every call returns the same memory, overwritten by the next call. An argument
+        that lies in it, as in `u = step(u)`, is copied first.
     cache_size : int
         How many signatures are kept.
     cache_bytes : int

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphjit._errors import ClosedError
+from graphjit._location import called_at
 
 if TYPE_CHECKING:
     from graphjit._aval import ArrayAval
@@ -64,7 +65,7 @@ class Memory:
             If the memory was closed or donated.
         """
         if self.stream is GONE:
-            raise ClosedError(self._lost)
+            raise ClosedError(self._lost + called_at())
 
     def move(self, why: str) -> Memory:
         """The same memory under a new owner; every handle to this one is lost.

@@ -4,13 +4,17 @@ from graphjit.backends.executable cimport Executable
 
 # C variables: a compiled module looks its Python globals up at every use.
 cdef object Array
+cdef object GONE
 cdef object _new_array
+cdef object _donation
 cdef object _scalars
 
 cdef class Input:
     cdef public Py_ssize_t leaf
     cdef public Py_ssize_t low
     cdef public bint written
+    cdef public str name
+    cpdef Handle alive(self, tuple leaves, str function)
 
 cdef class Result:
     cdef public int kind

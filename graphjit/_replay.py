@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphjit import _scalars
+from graphjit import _donation, _scalars
 from graphjit._array import Array
-from graphjit._errors import ArgumentError
+from graphjit._errors import ClosedError
 from graphjit._graph import Scalar
 from graphjit._location import called_at
-from graphjit._memory import Allocator, Handle, Memory
+from graphjit._memory import GONE, Allocator, Handle, Memory
+from graphjit._static_results import StaticResults
 from graphjit.backends.executable import Executable
 
 # Named, since Cython takes the bare types for ones of C in signatures of compiled functions.
@@ -46,14 +47,26 @@ class Input:
         What to add to the address of its first element to get the lowest address.
     written : bool
         Whether a kernel may write it.
+    name : str
+        What the user calls it, for messages.
     """
 
-    __slots__ = ("leaf", "low", "written")
+    __slots__ = ("leaf", "low", "name", "written")
 
-    def __init__(self, leaf: int, low: int, written: bool) -> None:
+    def __init__(self, leaf: int, low: int, written: bool, name: str) -> None:
         self.leaf = leaf
         self.low = low
         self.written = written
+        self.name = name
+
+    def alive(self, leaves: Leaves, function: str) -> Handle:
+        """The array; raises ClosedError if it was closed or donated."""
+        array: Handle = leaves[self.leaf]
+        if array._memory.stream is GONE:
+            raise ClosedError(
+                f"{function}(): argument {self.name}: {array._memory._lost}{called_at()}"
+            )
+        return array
 
 
 class Result:
@@ -109,8 +122,8 @@ class Replay:
         Which buffers share memory, from the pointers; None where it makes no difference.
     executable : callable
         The executable for arguments that overlap in a given way.
-    donated : tuple of int
-        Argument leaves whose memory is given away.
+    donated : tuple of Input
+        Arguments whose memory is given away.
     static : StaticResults or None
         The result buffers, where they are the same at every call.
     name : str
@@ -148,7 +161,7 @@ class Replay:
         unflatten: Callable[[list[Any]], Any] | None,
         overlaps: Callable[[tuple[int, ...]], Overlaps] | None,
         executable: Callable[[Overlaps], Any],
-        donated: tuple[int, ...],
+        donated: tuple[Input, ...],
         static: StaticResults | None,
         name: str,
     ) -> None:
@@ -193,19 +206,21 @@ class Replay:
         object
             What the function returns.
         """
-        if self._donated:
-            _refuse_donations(self._name, self._donated, leaves, given)
         if closures is None:
             closures = self._closures
+        if self._donated:
+            _donation.refuse(self._name, self._donated, leaves, given, closures)
         static = self._static
         if static is not None:
-            leaves = static.apart(leaves, self._inputs, closures, stream)
+            leaves, given = static.apart(leaves, given, self._inputs, stream)
         pointers: list[int] = []
         for item in self._inputs:
             entry: Input = item
             array: Handle = leaves[entry.leaf]
             memory: Memory = array._memory
             if memory.stream is not stream or (entry.written and memory.others is not None):
+                if memory.stream is GONE:
+                    entry.alive(leaves, self._name)
                 memory.used_on(stream, entry.written)
             pointers.append(array._start + entry.low if entry.low else array._start)
         for closure, low, written in closures:
@@ -239,7 +254,7 @@ class Replay:
             pointers.append(memory.address)
         executable.run(pointers, scalars, stream)
         if self._donated:
-            leaves, given = _donate(self._name, self._donated, leaves, given)
+            leaves, given = _donation.give_away(self._name, self._donated, leaves, given)
         if only is not None:
             return _leaf(only, leaves, given, closures, made, scalars)
         assert self._unflatten is not None
@@ -273,113 +288,3 @@ def _leaf(
     if kind == SCALAR:
         return scalars[result.index]
     return result.value.copy() if kind == COPIED else result.value
-
-
-class StaticResults:
-    """Result buffers that are the same at every call.
-
-    Parameters
-    ----------
-    allocators : tuple of Allocator
-        What makes them.
-    spans : tuple of int
-        Bytes of the argument buffers and closures.
-    duplicate : callable
-        Copies bytes at an address to fresh memory, on a stream.
-    name : str
-        The function, for messages.
-    """
-
-    def __init__(
-        self,
-        allocators: tuple[Allocator, ...],
-        spans: tuple[int, ...],
-        duplicate: Callable[[int, int, Any], Memory],
-        name: str,
-    ) -> None:
-        self._made = [allocator.take(None) for allocator in allocators]
-        self._spans = spans
-        self._duplicate = duplicate
-        self._name = name
-
-    def memory(self, stream: Any) -> list[Memory]:
-        """The buffers, for a replay on a stream."""
-        for memory in self._made:
-            if memory.stream is not stream or memory.others is not None:
-                memory.used_on(stream, True)
-        return list(self._made)
-
-    def apart(
-        self,
-        leaves: Leaves,
-        inputs: tuple[Input, ...],
-        closures: Closures,
-        stream: Any,
-    ) -> Leaves:
-        """The arguments, with copies of those that lie in the results (as in `u = step(u)`).
-
-        Raises
-        ------
-        ArgumentError
-            If one of those is written: it can't be changed and overwritten both.
-        """
-        moved: list[Any] | None = None
-        for place, entry in enumerate(inputs):
-            array: Handle = leaves[entry.leaf]
-            first, nbytes = array._start + entry.low, self._spans[place]
-            if not self._meets(first, nbytes):
-                continue
-            if entry.written:
-                raise ArgumentError(
-                    f"{self._name} writes an argument that lies in its own static result; copy it "
-                    f'first, or do without outputs="static"{called_at()}'
-                )
-            array._memory.used_on(stream, False)
-            memory: Memory = self._duplicate(first, nbytes, stream)
-            if moved is None:
-                moved = list(leaves)
-            moved[entry.leaf] = Array(memory, memory.address - entry.low, array._aval)
-        for place, (closure, low, _) in enumerate(closures, len(inputs)):
-            array = closure
-            if self._meets(array._start + low, self._spans[place]):
-                raise ArgumentError(
-                    f"{self._name} closes over an array that lies in its own static result; pass "
-                    f'it as an argument, or do without outputs="static"{called_at()}'
-                )
-        return leaves if moved is None else tuple(moved)
-
-    def _meets(self, first: int, nbytes: int) -> bool:
-        return any(
-            first < memory.address + memory.nbytes and memory.address < first + nbytes
-            for memory in self._made
-        )
-
-
-def _refuse_donations(name: str, donated: tuple[int, ...], leaves: Leaves, given: Leaves) -> None:
-    """Raise for donated arguments whose memory isn't the caller's alone to give."""
-    for leaf in donated:
-        if not isinstance(given[leaf], Handle):
-            problem = f"is a {type(given[leaf]).__name__}, whose memory graphjit doesn't own"
-        elif leaves[leaf]._memory.exported:
-            problem = "is memory that another library has or was given the address of"
-        elif any(
-            isinstance(other, Handle) and other._memory is leaves[leaf]._memory
-            for index, other in enumerate(leaves)
-            if index != leaf
-        ):
-            problem = "shares its memory with another argument"
-        else:
-            continue
-        raise ArgumentError(f"{name}: a donated argument {problem}; don't donate it{called_at()}")
-
-
-def _donate(
-    name: str, donated: tuple[int, ...], leaves: Leaves, given: Leaves
-) -> tuple[Leaves, Leaves]:
-    """The arguments with the donated memory under new owners: what isn't returned is freed."""
-    kept, returned = list(leaves), list(given)
-    for leaf in donated:
-        array: Handle = leaves[leaf]
-        memory = array._memory.move(f"this array was donated to {name}")
-        kept[leaf] = returned[leaf] = Array(memory, array._start, array._aval)
-    return tuple(kept), tuple(returned)

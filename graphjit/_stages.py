@@ -13,7 +13,7 @@ import optree
 from graphjit import backends
 from graphjit._adoption import adopt
 from graphjit._array import Array
-from graphjit._aval import ArrayAval, array_aval
+from graphjit._aval import array_aval
 from graphjit._binding import Binding
 from graphjit._context import current_stream
 from graphjit._errors import ArgumentError, ClosedError, DeviceError
@@ -29,12 +29,13 @@ from graphjit._replay import (
     FIXED,
     FRESH,
     SCALAR,
+    Input,
     Overlaps,
     Replay,
     Result,
-    StaticResults,
 )
 from graphjit._signature import Key, Signature, differences
+from graphjit._static_results import StaticResults
 from graphjit.backends.base import BindingStats
 from graphjit.schedule.schedule import Schedule, schedule
 
@@ -331,13 +332,14 @@ class Compiled:
             name=graph.name,
         )
 
-    def _donated(self) -> tuple[int, ...]:
-        """The array leaves of the donated arguments."""
-        key = self.traced.key
+    def _donated(self) -> tuple[Input, ...]:
+        """The arrays of the donated arguments."""
+        key, names = self.traced.key, self.traced.options.donated
+        if not names:
+            return ()
+        paths = key.tree.paths()
         return tuple(
-            leaf
-            for leaf, (path, aval) in enumerate(zip(key.tree.paths(), key.avals, strict=True))
-            if key.names[path[0]] in self.traced.options.donated and isinstance(aval, ArrayAval)
+            entry for entry in self.binding.inputs if key.names[paths[entry.leaf][0]] in names
         )
 
     def _result(self, leaf: DynamicLeaf | ArgumentLeaf | FixedLeaf) -> Result:

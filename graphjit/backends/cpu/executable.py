@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphjit._layout import Layout
+from graphjit._locks import Turn
 from graphjit.backends.base import BindingStats
 from graphjit.backends.cpu.memory import HostMemory, view_at
 from graphjit.backends.cpu.program import Program
@@ -17,6 +18,9 @@ from graphjit.backends.cpu.steps import step
 from graphjit.backends.executable import Executable, Pointers
 from graphjit.schedule.scalar_words import ScalarWords
 from graphjit.schedule.schedule import Schedule
+
+# Named, since Cython takes the bare type for one of C in signatures of compiled functions.
+Words = tuple[int, ...]
 
 
 class CPUExecutable(Executable):
@@ -40,30 +44,41 @@ class CPUExecutable(Executable):
         self._program = Program([made for made, _ in steps], schedule.slots)
         self._slots = struct.Struct(f"<{schedule.slots}Q")
         self._static = tuple(self._static_inputs()) if inputs == "copy" else ()
+        self._turn = Turn("the replay of a graph")
         self._last: Any = None
         self.same = self.rebound = self.copied = 0
 
     def run(self, pointers: Pointers, scalars: Any, stream: Any) -> None:
         """Replay once; returns when the work is done."""
-        given = pointers
-        if self._static:
-            pointers = [*pointers]
+        words = self._scalar_words.of(scalars) if self._has_scalars else ()
+        if not self._static:
+            self._replay(pointers, words)
+            return
+        # Threads share the static inputs.
+        self._turn.enter()
+        try:
+            given, pointers = pointers, [*pointers]
             for slot, memory, layout, _ in self._static:
                 _copy(layout, given[slot], memory.address)
                 pointers[slot] = memory.address
             self.copied += 1
+            self._replay(pointers, words)
+            for slot, memory, layout, written in self._static:
+                if written:
+                    _copy(layout, memory.address, given[slot])
+        finally:
+            self._turn.leave()
+
+    def _replay(self, pointers: Pointers, words: Words) -> None:
         if pointers == self._last:
             self.same += 1
         else:
             self._last = pointers
             self.rebound += 1
-        words = [*pointers, self._arena.address]
-        if self._has_scalars:
-            words += self._scalar_words.of(scalars)
-        self._program.run(self._slots, words)
-        for slot, memory, layout, written in self._static:
-            if written:
-                _copy(layout, memory.address, given[slot])
+        values = [*pointers, self._arena.address]
+        if words:
+            values += words
+        self._program.run(self._slots, values)
 
     @property
     def nbytes(self) -> int:

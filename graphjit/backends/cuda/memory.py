@@ -117,10 +117,13 @@ class DeviceMemory(Memory):
                 others.add(stream)
 
     def _moved(self) -> Memory:
+        if self.exported:
+            # Whoever was given the address keeps this object, not the new one.
+            return AdoptedMemory(self.address, self.nbytes, self, self.stream, self._pool.index)
         block = self._block
         assert block is not None
         moved = DeviceMemory(self._pool, self._shelf, block, self.nbytes)
-        moved.stream, moved.others, moved.exported = self.stream, self.others, self.exported
+        moved.stream, moved.others = self.stream, self.others
         self._block = None
         return moved
 
