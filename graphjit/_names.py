@@ -84,7 +84,7 @@ def _of_function(function: types.FunctionType, seen: _Seen) -> Iterator[Guard]:
             yield AttributeGuard(function, name, held, what)
     attributes = _attributes(function)
     values = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    for name in sorted(_names(function, ("LOAD_GLOBAL", "LOAD_NAME"))):
+    for name in sorted(_names_in(function.__code__, ("LOAD_GLOBAL", "LOAD_NAME"))):
         # A name that isn't there now is a builtin, which a later global would hide.
         value = function.__globals__.get(name, MISSING)
         values.append(value)
@@ -94,7 +94,7 @@ def _of_function(function: types.FunctionType, seen: _Seen) -> Iterator[Guard]:
         value = guard.current()
         values.append(value)
         yield CellGuard(cell, name, value, f"closed-over name {name!r}")
-    for name in sorted(_names(function, ("IMPORT_NAME",))):
+    for name in sorted(_names_in(function.__code__, ("IMPORT_NAME",))):
         if name in sys.modules:
             values.append(sys.modules[name])
     for value in values:
@@ -222,16 +222,22 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 def _attributes(function: types.FunctionType) -> frozenset[str]:
     """Names of attributes a function can ask for, `getattr` with a constant name included."""
-    names = _names(function, ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"))
-    for code in _codes(function.__code__):
-        names |= {c for c in code.co_consts if isinstance(c, str) and c.isidentifier()}
-    return frozenset(names)
+    return _attributes_in(function.__code__)
 
 
-def _names(function: types.FunctionType, opcodes: tuple[str, ...]) -> set[str]:
-    return {
+# Kept by code: reading it takes about half as long as all else that a trace of one launch does.
+@functools.lru_cache(1024)
+def _attributes_in(code: types.CodeType) -> frozenset[str]:
+    names = _names_in(code, ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"))
+    constants = (constant for part in _codes(code) for constant in part.co_consts)
+    return names | {c for c in constants if isinstance(c, str) and c.isidentifier()}
+
+
+@functools.lru_cache(1024)
+def _names_in(code: types.CodeType, opcodes: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(
         instruction.argval
-        for code in _codes(function.__code__)
-        for instruction in dis.get_instructions(code)
+        for part in _codes(code)
+        for instruction in dis.get_instructions(part)
         if instruction.opname in opcodes
-    }
+    )
