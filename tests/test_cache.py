@@ -8,6 +8,7 @@ import gc
 import inspect
 import logging
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -315,6 +316,87 @@ def test_a_dataclass_met_inside_a_known_container(backend):
     for k in range(4):
         assert (f([Inner(gj.full(3, float(k)))]).copy_to_host() == 2 * k).all()
     assert counts(f) == (5, 2, 0, 2)
+
+
+def described(value):
+    """The structure of an argument, with what a trace can see of its leaves."""
+    if isinstance(value, State):
+        return "State", repr(value.n), described(value.u)
+    if isinstance(value, dict):
+        return "dict", [(repr(key), described(item)) for key, item in value.items()]
+    if isinstance(value, tuple | list):
+        return type(value).__name__, [described(item) for item in value]
+    if getattr(value, "strides", None):  # no number of NumPy
+        return str(value.dtype), value.shape, value.strides
+    return "None" if value is None else "number"
+
+
+def leaves_of(value):
+    if isinstance(value, State):
+        return leaves_of(value.u)
+    if isinstance(value, dict):
+        value = [*value.values()]
+    if isinstance(value, tuple | list):
+        return [leaf for item in value for leaf in leaves_of(item)]
+    return [] if value is None else [value]
+
+
+def any_value(rng, arrays, depth=2):
+    if depth == 0 or rng.random() < 0.4:
+        return rng.choice([*arrays, 1, 2.5, True, np.float32(1), 2**63, None])
+    items = [any_value(rng, arrays, depth - 1) for _ in range(rng.randrange(4))]
+    make = rng.choice(
+        [
+            list,
+            tuple,
+            lambda items: dict(zip(rng.sample("abcd", len(items)), items, strict=True)),
+            lambda items: Pair(items, 1),
+            lambda items: State(items, rng.choice([1, True, 1.0, "a"])),
+        ]
+    )
+    return make(items)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_the_arguments_a_call_finds_its_own_signature(backend, seed):
+    @gj.graphed(static_argnames="s", cache_size=1000)
+    def f(a, b=None, *rest, c=1.5, s=0, **named):
+        given = [a, b, rest, c, named]
+        return given, repr((described(given), s))
+
+    rng = random.Random(seed)
+    host = np.zeros((3, 4))
+    arrays = [gj.ones(3), gj.ones(4, np.int32), gj.ones((4, 3)).T, host, host[:, ::2]]
+    calls = []
+    for _ in range(60):
+        args = [any_value(rng, arrays) for _ in range(rng.randrange(1, 4))]
+        kwargs = {
+            name: any_value(rng, arrays)
+            for name in rng.sample(["c", "x", "y"], rng.randrange(4))
+            if rng.random() < 0.5
+        }
+        if rng.random() < 0.5:
+            kwargs["s"] = rng.choice([0, True, 1.0, 0.0, (1,), (1.0,), "x", None])
+        if len(args) == 1 and rng.random() < 0.3:
+            kwargs["b"] = any_value(rng, arrays)
+        if len(args) == 1 and rng.random() < 0.3:
+            kwargs["a"] = args.pop()
+        calls.append((args, kwargs))
+    calls += rng.choices(calls, k=600)
+    for args, kwargs in calls:
+        given, text = f(*args, **kwargs)
+        bound = inspect.signature(f.__wrapped__).bind(*args, **kwargs)
+        bound.apply_defaults()
+        *expected, s, named = (
+            bound.arguments[name] for name in ("a", "b", "rest", "c", "s", "named")
+        )
+        expected = [*expected, named]
+        assert text == repr((described(expected), s))
+        for was, now in zip(leaves_of(expected), leaves_of(given), strict=True):
+            assert now is was or (now == was and type(now) is type(was))
+    info = f.cache_info()
+    assert info.hits + info.misses == 660 and info.misses == info.size <= 60
+    assert f._hits > 250  # the short way
 
 
 # What is kept.
