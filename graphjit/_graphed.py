@@ -92,7 +92,7 @@ class Graphed(Dispatcher):
     def _call_anew(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], kind: tuple[Any, ...]
     ) -> Any:
-        if self._owner is not None and args and isinstance(args[0], self._owner):
+        if args and self._owner is not None and isinstance(args[0], self._owner):
             if not is_pytree(args[0]):
                 return self.__get__(args[0])(*args[1:], **kwargs)
         arguments = self._signature.arguments(self._signature.bind(args, kwargs))
@@ -133,11 +133,9 @@ class Graphed(Dispatcher):
         places = self._signature.places(args, kwargs, is_flat)
         if any(place < 0 and isinstance(default, arrays) for place, default in places):
             return None
-        order: tuple[int, ...] | None = tuple(place for place, _ in places)
-        if order == tuple(range(len(places))) and not self._statics:
-            order = None
-        defaults = tuple(default for _, default in places)
-        return Known(compiled, compiled.replay, compiled.traced.guards, order, defaults, kind)
+        order, defaults = (tuple(items) for items in zip(*places, strict=True))
+        given = None if order == tuple(range(len(order))) and not self._statics else order
+        return Known(compiled, compiled.replay, compiled.traced.guards, given, defaults, kind)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for these arguments, without running anything.
@@ -281,6 +279,7 @@ class Graphed(Dispatcher):
                 return found
             self._cache.miss(arguments.key)
             compiled = self._trace(arguments).lower().compile()
+            compiled.replay.used = self._clock
             self._known.clear()
             self._last = None
             self._cache.add(arguments.key, compiled)
