@@ -40,8 +40,9 @@ from graphjit._errors import (
     UnsupportedKernelError,
 )
 from graphjit._graph import Graph
-from graphjit._graphed import Graphed, graphed, make_graph
+from graphjit._graphed import Graphed, graphed
 from graphjit._intercept import install as _install
+from graphjit._make_graph import make_graph
 from graphjit._misses import explain_misses
 from graphjit._stages import Compiled, Lowered, Traced
 from graphjit.backends.base import BindingStats, Device

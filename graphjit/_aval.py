@@ -31,13 +31,18 @@ class ArrayAval:
     readonly: bool
     record: bool
 
+    @property
+    def fields(self) -> tuple[Layout, Device, bool, bool]:
+        """What makes it equal to another, which may be gone."""
+        return self.layout, self.device, self.readonly, self.record
+
     def __str__(self) -> str:
-        text = (
-            f"{self.layout}"
-            if self.layout.is_contiguous
-            else (f"{self.layout} with strides {self.layout.strides}")
-        )
-        return f"{text}, read-only" if self.readonly else text
+        if self.record:
+            return f"a record of {self.layout.dtype}"
+        text = f"{self.layout.dtype}[{','.join(map(str, self.layout.shape))}]"
+        if self.layout.order != "C":
+            text += f" with strides {self.layout.strides}"
+        return f"read-only {text}" if self.readonly else text
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from graphjit import _misses
@@ -15,7 +13,7 @@ from graphjit._stages import Compiled
 
 # Traces of one signature, or evictions, after which a warning names the cause.
 _MANY_MISSES = 16
-# Keys of evicted signatures that are remembered, to tell why one came again.
+# How many evicted signatures are remembered, to tell why one came again.
 _MAX_EVICTED = 1024
 
 
@@ -70,9 +68,9 @@ class Cache:
         self._name = name
         self.explains = explains
         self._compiled: dict[Key, Compiled] = {}
-        self._clock = itertools.count()
-        self._used: dict[Key, int] = {}
-        self._evicted: dict[Key, None] = {}
+        # Fingerprints of evicted keys, and what was full.
+        self._evicted: dict[int, str] = {}
+        self._full = ""
         self._rebound = 0
         self._warned = False
 
@@ -82,51 +80,52 @@ class Cache:
         if found is None or changed(found.traced.guards) is not None:
             return None
         self.hits += 1
-        self._used[key] = next(self._clock)
         return found
+
+    def holds(self, key: Key, compiled: Compiled) -> bool:
+        """Whether that is what is kept for a key."""
+        return self._compiled.get(key) is compiled
 
     def info(self, hits: int) -> CacheInfo:
         """The figures, with hits that were found elsewhere."""
-        with self.lock:
-            compiled = list(self._compiled.values())
-            return CacheInfo(
-                self.hits + hits,
-                self.misses,
-                self.evictions,
-                len(compiled),
-                self.max_size,
-                sum(item.nbytes for item in compiled),
-            )
+        compiled = self.values()
+        return CacheInfo(
+            self.hits + hits,
+            self.misses,
+            self.evictions,
+            len(compiled),
+            self.max_size,
+            sum(item.nbytes for item in compiled),
+        )
 
     def values(self) -> list[Compiled]:
         """All of them."""
         return list(self._compiled.values())
 
     def clear(self) -> None:
-        """Forget all; each is freed when no call uses it any more."""
-        with self.lock:
-            self._compiled.clear()
-            self._used.clear()
-            self._evicted.clear()
+        """Forget all; each is freed when no call uses it any more. For who holds the lock."""
+        self._compiled.clear()
+        self._evicted.clear()
 
     def miss(self, key: Key) -> None:
-        """Note that a key must be compiled, tell why to whoever asked, and warn if that goes on."""
+        """Note that a key must be compiled, tell why to whoever asked, and warn if that goes on.
+
+        For who holds the lock, as `add`.
+        """
         self.misses += 1
         stale = self._compiled.get(key)
         guard = None if stale is None else changed(stale.traced.guards)
         if self.explains or _misses.is_listening():
-            if key in self._evicted:
-                reasons: tuple[str, ...] = (
-                    f"it was compiled, and evicted: only {self.max_size} signatures and "
-                    f"{self.max_bytes} bytes of temporaries are kept (cache_size, cache_bytes)",
-                )
+            full = self._evicted.get(key.fingerprint)
+            if full is not None:
+                reasons: tuple[str, ...] = (f"it was compiled before, and evicted since {full}",)
             else:
-                latest = sorted(self._compiled, key=self._used.__getitem__, reverse=True)
+                latest = sorted(self._compiled, key=self._last_use, reverse=True)
                 reasons = _misses.reasons_for(key, latest, guard)
             _misses.report(self._name, reasons)
         self._warn(guard)
 
-    def add(self, key: Key, compiled: Compiled, used: Callable[[Compiled], int]) -> None:
+    def add(self, key: Key, compiled: Compiled) -> None:
         """Keep what was compiled, and let go what that leaves no room for.
 
         Parameters
@@ -135,34 +134,28 @@ class Cache:
             What it was compiled for.
         compiled : Compiled
             What to keep.
-        used : callable
-            When one was called last the short way, by the clock of `tick`.
         """
         # A replaced or evicted one may still be running on another thread: it is freed when
         # nothing refers to it.
-        self._drop(key)
-        last = {known: max(self._used[known], used(c)) for known, c in self._compiled.items()}
-        nbytes = compiled.nbytes + sum(other.nbytes for other in self._compiled.values())
-        for oldest in sorted(last, key=last.__getitem__):
-            if len(self._compiled) < self.max_size and nbytes <= self.max_bytes:
-                break
-            nbytes -= self._compiled[oldest].nbytes
-            self._drop(oldest)
-            self.evictions += 1
-            while len(self._evicted) >= _MAX_EVICTED:
-                del self._evicted[next(iter(self._evicted))]
-            self._evicted[oldest] = None
-        self._evicted.pop(key, None)
-        self._compiled[key] = compiled
-        self._used[key] = next(self._clock)
-
-    def tick(self) -> int:
-        """The time of a call."""
-        return next(self._clock)
-
-    def _drop(self, key: Key) -> None:
         self._compiled.pop(key, None)
-        self._used.pop(key, None)
+        nbytes = compiled.nbytes + sum(other.nbytes for other in self._compiled.values())
+        for oldest in sorted(self._compiled, key=self._last_use):
+            if len(self._compiled) >= self.max_size:
+                self._full = f"cache_size={self.max_size}"
+            elif nbytes > self.max_bytes:
+                self._full = f"cache_bytes={self.max_bytes}"
+            else:
+                break
+            nbytes -= self._compiled.pop(oldest).nbytes
+            self.evictions += 1
+            self._evicted[oldest.fingerprint] = self._full
+        while len(self._evicted) > _MAX_EVICTED:
+            del self._evicted[next(iter(self._evicted))]
+        self._evicted.pop(key.fingerprint, None)
+        self._compiled[key] = compiled
+
+    def _last_use(self, key: Key) -> int:
+        return self._compiled[key].replay.used
 
     def _warn(self, guard: Guard | None) -> None:
         """Say once that calls keep being traced anew, and why."""
@@ -170,10 +163,10 @@ class Cache:
         if guard is not None:
             self._rebound += 1
             reason = f"{guard} between calls; pass it as an argument"
-        limit = self.evictions >= max(self.max_size, _MANY_MISSES)
+        limit = self.evictions >= max(len(self._compiled), _MANY_MISSES)
         if limit:
-            reason = f"arguments of more than {self.max_size} different shapes, dtypes or static"
-            reason += " values come in turns; pad them, or raise cache_size"
+            reason = "more shapes, dtypes or static values come in turns than there is room for "
+            reason += f"({self._full}); pad arguments, or raise {self._full.partition('=')[0]}"
         if not self._warned and (limit or self._rebound >= _MANY_MISSES):
             self._warned = True
             warn_user(f"{self._name} keeps being traced anew: {reason}")

@@ -8,15 +8,17 @@ from graphjit._replay cimport Replay
 cdef object current_stream
 cdef object current_trace
 cdef object IntegerRangeError
+cdef object _flatten
+cdef object _namespace
 
 cdef class Known:
+    cdef public object owner
     cdef public Replay replay
     cdef public tuple guards
     cdef public object order
     cdef public object defaults
     cdef public tuple kind
     cdef public bint is_direct
-    cdef public long long used
 
 cdef class Dispatcher:
     cdef object __weakref__
@@ -24,7 +26,9 @@ cdef class Dispatcher:
     cdef public dict _known
     cdef public Known _last
     cdef public object _statics
+    cdef public str _title
     cdef public set _foreign
+    cdef public set _containers
     cdef public long long _hits
     cdef public long long _clock
     cdef bint _is_like_last(self, tuple args, tuple kind)

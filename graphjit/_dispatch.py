@@ -5,7 +5,11 @@ Compiled where there is a C compiler (see `setup.py`): it runs at every call.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
+from optree import tree_flatten, tree_is_leaf
 
 from graphjit._activity import Activity, activity
 from graphjit._adoption import adopt
@@ -13,11 +17,14 @@ from graphjit._context import current_stream, current_trace
 from graphjit._errors import IntegerRangeError
 from graphjit._guards import changed
 from graphjit._memory import Handle
+from graphjit._pytrees import NAMESPACE, Static
 from graphjit._replay import Replay
 
 is_compiled = not __file__.endswith(".py")
 """Whether the call path is compiled; without a C compiler it is Python, and slower."""
 
+_flatten: Any = tree_flatten
+_namespace = NAMESPACE
 # Static arguments that stand for themselves in a key; floats don't (0.0 and -0.0 are equal).
 _EXACT = frozenset((int, bool, str, bytes, type(None)))
 
@@ -31,29 +38,33 @@ class Known:
 
     Parameters
     ----------
+    owner : Compiled
+        What it is, which lives as long as this.
     replay : Replay
         What to run.
     guards : tuple of Guard
         What must not have changed.
     order : tuple of int or None
-        For each leaf its place among the arguments as given, or -1 for one of `defaults`; None
-        where the leaves are the arguments.
+        For each leaf its place among the leaves of the arguments as given, or -1 for one of
+        `defaults`; None where they are the same.
     defaults : tuple
         For each leaf the default, if it isn't given.
     kind : tuple
         The call's key.
     """
 
-    __slots__ = ("defaults", "guards", "is_direct", "kind", "order", "replay", "used")
+    __slots__ = ("defaults", "guards", "is_direct", "kind", "order", "owner", "replay")
 
     def __init__(
         self,
+        owner: Any,
         replay: Replay,
         guards: Values,
         order: tuple[int, ...] | None,
         defaults: Values,
         kind: Values,
     ) -> None:
+        self.owner = owner
         self.replay = replay
         self.guards = guards
         self.kind = kind
@@ -61,36 +72,47 @@ class Known:
         self.is_direct = order is None and len(kind) == len(defaults)
         self.order = order
         self.defaults = defaults
-        self.used = 0
 
 
 class Dispatcher:
     """Something called with arrays and numbers, which remembers what each kind of call runs.
 
     A call is told apart by the avals of its arrays and the classes of its numbers, by position and
-    by name. One that it doesn't know, `_call_anew` answers.
+    by name, and where containers are among the arguments by their structure. One that it doesn't
+    know, `_call_anew` answers.
+
+    Parameters
+    ----------
+    statics : dict
+        The names of static parameters, by place and by name.
+    name : str
+        The function's, for messages.
     """
 
     __slots__ = (
         "__weakref__",
         "_activity",
         "_clock",
+        "_containers",
         "_foreign",
         "_hits",
         "_known",
         "_last",
         "_statics",
+        "_title",
     )
 
-    def __init__(self, statics: frozenset[int | str]) -> None:
+    def __init__(self, statics: dict[int | str, str], name: str) -> None:
         self._activity: Activity = activity
         self._known: dict[Values, Known] = {}
         # What the last call found, if that takes no more than looking at its arguments.
         self._last: Known | None = None
-        # Places and names of static arguments.
         self._statics = statics
-        # Classes of other libraries' arrays that calls came with.
+        self._title = name
+        # Classes that calls came with and that say too little of an argument: those of other
+        # libraries' arrays and of containers, None's among them; and those of containers alone.
         self._foreign: set[type] = set()
+        self._containers: set[type] = set()
         self._hits = 0
         self._clock = 0
 
@@ -102,11 +124,12 @@ class Dispatcher:
             if changed(known.guards) is None:
                 self._hits += 1
                 self._clock += 1
-                known.used = self._clock
+                known.replay.used = self._clock
                 stream = current_stream() if self._activity.streams else None
                 try:
                     return known.replay.run(args, args, stream)
                 except IntegerRangeError:
+                    self._hits -= 1
                     return self._call_anew(args, kwargs, known.kind)
         return self._look_up(args, kwargs)
 
@@ -138,7 +161,7 @@ class Dispatcher:
             else:
                 key.append(type(value))
                 if type(value) in self._foreign:
-                    leaves = self._adopted(given, key)
+                    given, leaves = self._looked_into(given, key)
                     break
         if kwargs:
             key.append(tuple(kwargs))
@@ -149,7 +172,7 @@ class Dispatcher:
         if known is not None and changed(known.guards) is None:
             self._hits += 1
             self._clock += 1
-            known.used = self._clock
+            known.replay.used = self._clock
             if leaves is args and known.is_direct:
                 self._last = known
             if known.order is not None:
@@ -159,12 +182,18 @@ class Dispatcher:
             try:
                 return known.replay.run(leaves, given, stream)
             except IntegerRangeError:
-                pass  # an integer that Numba types as uint64: another signature
+                self._hits -= 1  # an integer that Numba types as uint64: another signature
         return self._call_anew(args, kwargs, kind)
 
-    def _adopted(self, given: Values, key: list[Any]) -> Values:
-        """The arguments with other libraries' arrays as Arrays, and their key."""
+    def _looked_into(self, given: Values, key: list[Any]) -> tuple[Values, Values]:
+        """The leaves of the arguments, the same with other libraries' arrays as Arrays; the key."""
         key.clear()
+        structure = None
+        for value in given:
+            if type(value) in self._containers:
+                flat, structure = _flatten(given, namespace=_namespace)
+                given = tuple(flat)
+                break
         leaves = []
         for value in given:
             leaf = value
@@ -178,28 +207,41 @@ class Dispatcher:
             else:
                 key.append(type(leaf))
             leaves.append(leaf)
-        return tuple(leaves)
+        if structure is not None:
+            key.append(structure)
+        return given, tuple(leaves)
 
     def _add_statics(self, args: Values, kwargs: dict[str, Any], key: list[Any]) -> None:
-        """Add the values of static arguments to a key; one that nothing equals if they can't be."""
+        """Add the values of static arguments to a key."""
         for place, value in enumerate(args):
             if place in self._statics:
-                key.append(value if type(value) in _EXACT else object())
+                key.append(self._exact(place, value))
         for name, value in kwargs.items():
             if name in self._statics:
-                key.append(value if type(value) in _EXACT else object())
+                key.append(self._exact(name, value))
 
-    def _remember(self, kind: Values, known: Known, arguments: Values) -> None:
-        """Let calls of a kind go the short way."""
-        met = len(self._foreign)
+    def _exact(self, place: int | str, value: Any) -> Any:
+        if type(value) in _EXACT:
+            return value
+        return Static(self._statics[place], value, self._title)
+
+    def _meet(self, arguments: Sequence[Any], given: Values, leaves: Values) -> None:
+        """Note which classes say too little of an argument.
+
+        Parameters
+        ----------
+        arguments : sequence
+            Those that aren't static.
+        given, leaves : tuple
+            Their leaves, before and after other libraries' arrays were adopted.
+        """
         for value in arguments:
-            if not isinstance(value, Handle) and (
-                hasattr(type(value), "__dlpack__") or hasattr(value, "__cuda_array_interface__")
-            ):
+            if not isinstance(value, Handle) and not tree_is_leaf(value, namespace=NAMESPACE):
+                self._containers.add(type(value))
+        self._foreign |= self._containers
+        for value, leaf in zip(given, leaves, strict=True):
+            if not isinstance(value, Handle) and isinstance(leaf, (Handle, np.ndarray)):
                 self._foreign.add(type(value))
-        # The key of a call with a new class of array didn't see what it is an array of.
-        if len(self._foreign) == met:
-            self._known[kind] = known
 
     def _call_traced(self, args: Values, kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError

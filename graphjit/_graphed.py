@@ -12,9 +12,10 @@ import numpy as np
 
 from graphjit._cache import Cache, CacheInfo
 from graphjit._dispatch import Dispatcher, Known
-from graphjit._graph import Graph
 from graphjit._memory import Handle
-from graphjit._signature import Arguments, Signature, is_pytree
+from graphjit._methods import BoundMethod
+from graphjit._pytrees import is_pytree
+from graphjit._signature import Arguments, Signature
 from graphjit._stages import Compiled, Lowered, Options, Traced
 from graphjit._tracing import trace
 from graphjit.backends.base import BindingStats
@@ -76,10 +77,8 @@ class Graphed(Dispatcher):
             if name not in self._signature.names or name in self._signature.static:
                 raise ValueError(f"{self._signature.name} has no parameter {name!r} to be donated")
         names = self._signature.names
-        Dispatcher.__init__(
-            self,
-            frozenset((*self._signature.static, *map(names.index, self._signature.static))),
-        )
+        static = {key: name for name in self._signature.static for key in (name, names.index(name))}
+        Dispatcher.__init__(self, static, self._signature.name)
         self._cache = Cache(self._signature.name, cache_size, cache_bytes, explain_misses)
         self._owner: type | None = None
         self._name = self._signature.name
@@ -93,14 +92,19 @@ class Graphed(Dispatcher):
     def _call_anew(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], kind: tuple[Any, ...]
     ) -> Any:
-        if self._owner is not None and args and isinstance(args[0], self._owner):
+        if args and self._owner is not None and isinstance(args[0], self._owner):
             if not is_pytree(args[0]):
                 return self.__get__(args[0])(*args[1:], **kwargs)
         arguments = self._signature.arguments(self._signature.bind(args, kwargs))
         compiled = self._cache.find(arguments.key) or self._compile(arguments)
+        self._clock += 1
+        compiled.replay.used = self._clock
         known = self._known_call(args, kwargs, kind, arguments, compiled)
         if known is not None:
-            self._remember(kind, known, (*args, *kwargs.values()))
+            with self._cache.lock:
+                # Not what another thread has evicted: nobody would forget it.
+                if self._cache.holds(arguments.key, compiled):
+                    self._known[kind] = known
         return compiled.run(arguments.leaves, arguments.given)
 
     def _known_call(
@@ -111,32 +115,27 @@ class Graphed(Dispatcher):
         arguments: Arguments,
         compiled: Compiled,
     ) -> Known | None:
-        """The short way for calls like this one, if avals and classes alone make their key."""
-        places = self._signature.places(args, kwargs)
-        if places is None or compiled.binding.uploads_closures:
+        """The short way for calls like this one, if what `kind` holds is all of their key."""
+        leaves, arrays = arguments.leaves, (Handle, np.ndarray)
+        if compiled.binding.uploads_closures or not any(
+            isinstance(leaf, arrays) for leaf in leaves
+        ):
             return None
-        given = (*args, *kwargs.values())
-        dynamic = [
-            (place, default)
-            for name, place, default in places
-            if name not in self._signature.static
-        ]
-        leaves = arguments.leaves
-        arrays = (Handle, np.ndarray)
-        if len(dynamic) != len(leaves) or not any(isinstance(leaf, arrays) for leaf in leaves):
+        dynamic = [value for place, value in enumerate(args) if place not in self._statics]
+        dynamic += [value for name, value in kwargs.items() if name not in self._statics]
+        self._meet(dynamic, arguments.given, leaves)
+        # A key made before its classes were met doesn't say what is in them.
+        if not self._foreign.isdisjoint(kind):
             return None
-        for (place, default), leaf, was in zip(dynamic, leaves, arguments.given, strict=True):
-            value = default if place < 0 else given[place]
-            # The leaf must be the argument itself, or another library's array as it is.
-            if value is not was or not self._signature.is_plain(value, leaf):
-                return None
-            if place < 0 and isinstance(leaf, arrays):
-                return None
-        order: tuple[int, ...] | None = tuple(place for place, _ in dynamic)
-        if order == tuple(range(len(given))):
-            order = None
-        defaults = tuple(default for _, default in dynamic)
-        return Known(compiled.replay, compiled.traced.guards, order, defaults, kind)
+        if not all(map(self._signature.is_plain, arguments.given, leaves)):
+            return None
+        is_flat = any(type(value) in self._containers for value in (*args, *kwargs.values()))
+        places = self._signature.places(args, kwargs, is_flat)
+        if any(place < 0 and isinstance(default, arrays) for place, default in places):
+            return None
+        order, defaults = (tuple(items) for items in zip(*places, strict=True))
+        given = None if order == tuple(range(len(order))) and not self._statics else order
+        return Known(compiled, compiled.replay, compiled.traced.guards, given, defaults, kind)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for these arguments, without running anything.
@@ -186,9 +185,10 @@ class Graphed(Dispatcher):
 
     def cache_clear(self) -> None:
         """Forget all compiled signatures; each is freed when no call uses it any more."""
-        self._cache.clear()
-        self._known.clear()
-        self._last = None
+        with self._cache.lock:
+            self._cache.clear()
+            self._known.clear()
+            self._last = None
 
     def cache_info(self) -> CacheInfo:
         """What is compiled, and how calls fared.
@@ -237,12 +237,15 @@ class Graphed(Dispatcher):
         kept: Any = attributes if isinstance(attributes, dict) else self._slotted
         key: Any = id(instance) if kept is self._slotted else f"_graphed_{self._name}"
         found = kept.get(key)
-        # A copied instance has its original's.
-        if not isinstance(found, Graphed) or found._function.__self__ is not instance:
-            found = kept[key] = self._bound(types.MethodType(self._function, instance))
-            while len(self._slotted) > _CACHE_SIZE:
-                del self._slotted[next(iter(self._slotted))]
-        return found
+        if _is_of(found, instance):
+            return found
+        with self._cache.lock:
+            found = kept.get(key)
+            if not _is_of(found, instance):
+                found = kept[key] = self._bound(types.MethodType(self._function, instance))
+                while len(self._slotted) > _CACHE_SIZE:
+                    del self._slotted[next(iter(self._slotted))]
+            return found
 
     def __reduce__(self) -> Any:
         if isinstance(self._function, types.MethodType):
@@ -276,32 +279,16 @@ class Graphed(Dispatcher):
                 return found
             self._cache.miss(arguments.key)
             compiled = self._trace(arguments).lower().compile()
-            used: dict[int, int] = {}
-            for known in list(self._known.values()):
-                used[id(known.replay)] = max(known.used, used.get(id(known.replay), 0))
+            compiled.replay.used = self._clock
             self._known.clear()
             self._last = None
-            self._cache.add(arguments.key, compiled, lambda c: used.get(id(c.replay), 0))
+            self._cache.add(arguments.key, compiled)
             return compiled
 
 
-class BoundMethod:
-    """A graphed method bound to an instance that is a pytree."""
-
-    def __init__(self, graphed: Graphed, instance: Any) -> None:
-        self._graphed = graphed
-        self.__self__ = instance
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._graphed(self.__self__, *args, **kwargs)
-
-    def trace(self, *args: Any, **kwargs: Any) -> Traced:
-        """As `Graphed.trace`."""
-        return self._graphed.trace(self.__self__, *args, **kwargs)
-
-    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """As `Graphed.lower`."""
-        return self._graphed.lower(self.__self__, *args, **kwargs)
+def _is_of(found: Any, instance: Any) -> bool:
+    """Whether that is an instance's graphed method; a copied instance has its original's."""
+    return isinstance(found, Graphed) and found._function.__self__ is instance
 
 
 @overload
@@ -412,32 +399,3 @@ def graphed(
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
-
-
-def make_graph(function: Callable[..., Any]) -> Callable[..., Graph]:
-    """Make a function that traces another and returns its Graph.
-
-    Parameters
-    ----------
-    function : callable
-        As for `graphed`; a graphed function is taken as it is.
-
-    Returns
-    -------
-    callable
-        Takes the function's arguments; runs nothing and needs no device.
-
-    Examples
-    --------
-    >>> import graphjit as gj
-    >>> graph = gj.make_graph(lambda x: x[::2])(gj.zeros(4))
-    >>> graph.outputs[0].view.layout.shape
-    (2,)
-    """
-    wrapped = function if isinstance(function, Graphed) else Graphed(function)
-
-    @functools.wraps(function)
-    def traced(*args: Any, **kwargs: Any) -> Graph:
-        return wrapped.trace(*args, **kwargs).graph
-
-    return traced

@@ -5,7 +5,7 @@ cdef class Guard:
     cdef public object holder
     cdef public str name
     cdef public object value
-    cdef public str owner
+    cdef public str what
     cdef dict _space
     cpdef object current(self)
     cpdef bint holds(self)

@@ -30,18 +30,18 @@ class Guard:
         The name.
     value : object
         What it was bound to when the function was traced.
-    owner : str
-        How messages call the holder.
+    what : str
+        What messages call it.
     """
 
-    __slots__ = ("_space", "holder", "name", "owner", "value")
+    __slots__ = ("_space", "holder", "name", "value", "what")
 
-    def __init__(self, holder: Any, name: str, value: Any, owner: str) -> None:
+    def __init__(self, holder: Any, name: str, value: Any, what: str) -> None:
         self.holder = holder
         self.name = name
         # Another thread's trace may have put the stand-in of a math function there.
         self.value = original_of(value)
-        self.owner = owner
+        self.what = what
         # Most guards are of names in a dict: asked without a method call.
         self._space: dict[str, Any] | None = None
         if type(self) is Guard and type(holder) is dict:
@@ -70,7 +70,12 @@ class Guard:
         return [(self.holder, self.name)] if type(self.holder) is dict else []
 
     def __str__(self) -> str:
-        return f"{self.owner} {self.name!r} was rebound"
+        now = original_of(self.current())
+        if self.value is MISSING or now is MISSING:
+            return f"{self.what} was {'defined' if self.value is MISSING else 'deleted'}"
+        if isinstance(self.value, PLAIN) and isinstance(now, PLAIN):
+            return f"{self.what} was rebound from {self.value!r} to {now!r}"
+        return f"{self.what} was rebound"
 
 
 class CellGuard(Guard):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
+from graphjit._differences import differences
 from graphjit._guards import Guard
 from graphjit._location import Location, user_location
 from graphjit._locks import make_lock
-from graphjit._signature import Key, differences
+from graphjit._signature import Key
 
 _log = logging.getLogger("graphjit")
 
@@ -38,23 +39,24 @@ class Miss:
         return f"{self.function} is traced at {self.location}: {'; '.join(self.reasons)}"
 
 
-@dataclass
-class _Listeners:
-    lists: list[list[Miss]] = field(default_factory=list)
-    lock: Any = field(default_factory=make_lock)
-
-
-_listeners = _Listeners()
+_listeners: list[list[Miss]] = []
+_lock = make_lock()
 _always = os.environ.get("GRAPHJIT_EXPLAIN_MISSES", "0") not in ("", "0")
 
 
-class explain_misses:
-    """Say why calls are traced, within a ``with`` block.
+@contextlib.contextmanager
+def explain_misses() -> Iterator[list[Miss]]:
+    """Say why calls are traced, on whichever thread, within a ``with`` block.
 
     Each such call is logged as a warning of the logger ``"graphjit"``, which Python prints unless
     told otherwise, and kept in the list that the block is given. The environment variable
     GRAPHJIT_EXPLAIN_MISSES=1 logs them from the start, ``graphed(explain_misses=True)`` those of
     one function.
+
+    Yields
+    ------
+    list of Miss
+        The calls traced since the block began.
 
     Examples
     --------
@@ -66,34 +68,28 @@ class explain_misses:
     >>> misses[0].reasons
     ('argument x was float64[3] and is float64[4]',)
     """
-
-    def __init__(self) -> None:
-        self._lists: list[list[Miss]] = []
-
-    def __enter__(self) -> list[Miss]:
-        mine: list[Miss] = []
-        self._lists.append(mine)
-        with _listeners.lock:
-            _listeners.lists.append(mine)
-        return mine
-
-    def __exit__(self, *exception: object) -> None:
-        mine = self._lists.pop()
-        with _listeners.lock:
-            _listeners.lists = [kept for kept in _listeners.lists if kept is not mine]
+    mine: list[Miss] = []
+    with _lock:
+        _listeners.append(mine)
+    try:
+        yield mine
+    finally:
+        with _lock:
+            # By identity: lists of other blocks may be equal.
+            _listeners[:] = [kept for kept in _listeners if kept is not mine]
 
 
 def is_listening() -> bool:
     """Whether anybody wants to know."""
-    return _always or bool(_listeners.lists)
+    return _always or bool(_listeners)
 
 
 def report(function: str, reasons: tuple[str, ...]) -> None:
     """Tell of a miss."""
     miss = Miss(function, reasons, user_location())
     _log.warning("%s", miss)
-    with _listeners.lock:
-        for kept in _listeners.lists:
+    with _lock:
+        for kept in _listeners:
             kept.append(miss)
 
 
@@ -116,4 +112,4 @@ def reasons_for(key: Key, known: Iterable[Key], changed: Guard | None) -> tuple[
     if changed is not None:
         return (f"{changed} between calls",)
     found = min((differences(other, key) for other in known), key=len, default=None)
-    return ("nothing was compiled for it yet",) if found is None else tuple(found)
+    return ("nothing is compiled for it yet",) if found is None else tuple(found)

@@ -80,20 +80,21 @@ def _of_function(function: types.FunctionType, seen: _Seen) -> Iterator[Guard]:
     for name in ("__code__", "__defaults__", "__kwdefaults__"):
         # Where there are no defaults all arguments are given: ones that come later change nothing.
         if (held := getattr(function, name)) is not None:
-            yield AttributeGuard(function, name, held, function.__name__)
+            what = f"attribute {name!r} of {function.__name__}"
+            yield AttributeGuard(function, name, held, what)
     attributes = _attributes(function)
     values = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    for name in sorted(_names(function, ("LOAD_GLOBAL", "LOAD_NAME"))):
+    for name in sorted(_names_in(function.__code__, ("LOAD_GLOBAL", "LOAD_NAME"))):
         # A name that isn't there now is a builtin, which a later global would hide.
         value = function.__globals__.get(name, MISSING)
         values.append(value)
-        yield Guard(function.__globals__, name, value, "global")
+        yield Guard(function.__globals__, name, value, f"global {name!r}")
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         guard = CellGuard(cell, name, None, "")
         value = guard.current()
         values.append(value)
-        yield CellGuard(cell, name, value, "closed-over name")
-    for name in sorted(_names(function, ("IMPORT_NAME",))):
+        yield CellGuard(cell, name, value, f"closed-over name {name!r}")
+    for name in sorted(_names_in(function.__code__, ("IMPORT_NAME",))):
         if name in sys.modules:
             values.append(sys.modules[name])
     for value in values:
@@ -149,7 +150,8 @@ def _of_object(value: Any, attributes: frozenset[str], seen: _Seen) -> Iterator[
     is_class = isinstance(value, type)
     if _top((value if is_class else type(value)).__module__) in _LIBRARIES:
         return
-    owner = f"attribute of {value.__name__ if is_class else type(value).__name__}"
+    has_name = is_class or isinstance(value, types.ModuleType)
+    owner = value.__name__ if has_name else type(value).__name__
     classes = value.__mro__ if is_class else type(value).__mro__
     holders = [] if is_class else [value]
     holders += [cls for cls in classes if cls.__module__ != "builtins"]
@@ -163,14 +165,15 @@ def _of_object(value: Any, attributes: frozenset[str], seen: _Seen) -> Iterator[
         for index, space in enumerate(spaces):
             if name not in space:
                 continue
+            what = f"attribute {name!r} of {owner}"
             # Those before it don't have the name now, and would hide it.
             for earlier in () if overridden else spaces[:index]:
-                yield Guard(earlier, name, MISSING, owner)
+                yield Guard(earlier, name, MISSING, what)
             item = space[name]
-            yield Guard(space, name, item, owner)
+            yield Guard(space, name, item, what)
             if isinstance(item, types.MemberDescriptorType) and not is_class:
                 item = getattr(value, name, MISSING)
-                yield AttributeGuard(value, name, item, owner)
+                yield AttributeGuard(value, name, item, what)
             yield from _of_value(item, attributes, seen)
             method = getattr(item, "__func__", getattr(item, "fget", item))
             if isinstance(method, types.FunctionType) and not isinstance(value, types.ModuleType):
@@ -219,16 +222,22 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 def _attributes(function: types.FunctionType) -> frozenset[str]:
     """Names of attributes a function can ask for, `getattr` with a constant name included."""
-    names = _names(function, ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"))
-    for code in _codes(function.__code__):
-        names |= {c for c in code.co_consts if isinstance(c, str) and c.isidentifier()}
-    return frozenset(names)
+    return _attributes_in(function.__code__)
 
 
-def _names(function: types.FunctionType, opcodes: tuple[str, ...]) -> set[str]:
-    return {
+# Kept by code: reading it takes about half as long as all else that a trace of one launch does.
+@functools.lru_cache(1024)
+def _attributes_in(code: types.CodeType) -> frozenset[str]:
+    names = _names_in(code, ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"))
+    constants = (constant for part in _codes(code) for constant in part.co_consts)
+    return names | {c for c in constants if isinstance(c, str) and c.isidentifier()}
+
+
+@functools.lru_cache(1024)
+def _names_in(code: types.CodeType, opcodes: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(
         instruction.argval
-        for code in _codes(function.__code__)
-        for instruction in dis.get_instructions(code)
+        for part in _codes(code)
+        for instruction in dis.get_instructions(part)
         if instruction.opname in opcodes
-    }
+    )

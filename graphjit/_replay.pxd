@@ -40,6 +40,7 @@ cdef class Replay:
     cdef tuple _donated
     cdef object _static
     cdef str _name
+    cdef public long long used
     cpdef object run(self, tuple leaves, tuple given, object stream, tuple closures=*)
 
 @cython.locals(kind=cython.int)

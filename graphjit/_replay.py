@@ -147,6 +147,7 @@ class Replay:
         "_scalars",
         "_static",
         "_unflatten",
+        "used",
     )
 
     def __init__(
@@ -180,6 +181,8 @@ class Replay:
         self._donated = donated
         self._static = static
         self._name = name
+        # When it was called last, by the clock of the graphed function.
+        self.used = 0
 
     def run(
         self,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
+import itertools
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,22 +14,17 @@ import optree
 
 from graphjit._adoption import adopt
 from graphjit._array import Array
-from graphjit._aval import Aval, ScalarAval, array_aval
+from graphjit._aval import ArrayAval, Aval, ScalarAval, array_aval
 from graphjit._context import default_device
 from graphjit._errors import ArgumentError, DeviceError, IntegerRangeError
 from graphjit._layout import Layout, layout_of
 from graphjit._location import called_at
+from graphjit._pytrees import NAMESPACE, Static, flatten, leaf_names
 from graphjit._scalars import UInt64Integer
 from graphjit._trace import SCALARS
 from graphjit._tracers import Tracer
 from graphjit.backends.base import Device
 from graphjit.kernel import frontend
-
-NAMESPACE = "graphjit"
-# Traced functions see dicts in their own order, so the order is part of the structure. Entered for
-# good: it is a setting of the namespace, which is graphjit's alone.
-_IN_ORDER = optree.dict_insertion_ordered(True, namespace=NAMESPACE)
-_IN_ORDER.__enter__()
 
 
 @dataclass(frozen=True)
@@ -56,9 +51,16 @@ class Key:
     device: Device
     names: tuple[str, ...]
 
-    def leaf_name(self, index: int) -> str:
-        """How a user writes a leaf of the arguments: ``state['u'][0]``."""
-        return leaf_name(self.tree, self.names, index)
+    def leaf_names(self) -> list[str]:
+        """How a user writes the leaves of the arguments: ``state['u'][0]``."""
+        return leaf_names(self.tree, self.names)
+
+    @property
+    def fingerprint(self) -> int:
+        """A hash by which to recognise the key later without keeping static values alive."""
+        # An aval's own hash is good only while it is there.
+        avals = (aval.fields if isinstance(aval, ArrayAval) else aval for aval in self.avals)
+        return hash((self.tree, tuple(avals), self.statics, self.device))
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,23 +134,43 @@ class Signature:
         return tuple(bound.arguments[name] for name in self.names)
 
     def places(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> list[tuple[str, int, Any]] | None:
-        """Where each parameter's value is among the arguments, of a call that `bind` accepts.
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], flat: bool
+    ) -> list[tuple[int, Any]]:
+        """Where the dynamic leaves are among the leaves of the arguments as they were given.
+
+        Parameters
+        ----------
+        args, kwargs
+            A call's that `bind` accepts.
+        flat : bool
+            Whether containers were flattened; if not, each argument is one leaf.
 
         Returns
         -------
-        list of (str, int, object), or None
-            Name, place among the positional and then the named arguments, or -1 for the default
-            that follows. None for functions that take any number of arguments.
+        list of (int, object)
+            For each leaf its place among those of the positional and then the named arguments, or
+            -1 for the default that follows.
         """
-        found: list[tuple[str, int, Any]] = []
+        given = (*args, *kwargs.values())
+        first = [0, *itertools.accumulate(_size(value) if flat else 1 for value in given)]
         named = {name: len(args) + index for index, name in enumerate(kwargs)}
+        found: list[tuple[int, Any]] = []
         for index, parameter in enumerate(self._signature.parameters.values()):
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                return None
-            place = index if index < len(args) else named.get(parameter.name, -1)
-            found.append((parameter.name, place, parameter.default))
+            where: Iterable[int] = ()
+            default: Any = ()
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                where = range(index, len(args))
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                where = named.values()
+            elif index < len(args) and parameter.kind is not parameter.KEYWORD_ONLY:
+                where = (index,)
+            elif parameter.name in named and parameter.kind is not parameter.POSITIONAL_ONLY:
+                where = (named.pop(parameter.name),)
+            else:
+                default = parameter.default
+            if parameter.name not in self.static:
+                found += ((leaf, None) for at in where for leaf in range(first[at], first[at + 1]))
+                found += ((-1, leaf) for leaf in flatten(default)[0])
         return found
 
     @staticmethod
@@ -211,130 +233,17 @@ class _Where:
     names: tuple[str, ...]
 
     def name(self, index: int) -> str:
-        return leaf_name(self.tree, self.names, index)
-
-
-class Static:
-    """A static value, which compares exactly: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
-
-    __slots__ = ("_exact", "_hash", "name", "value")
-
-    def __init__(self, name: str, value: Any, function: str) -> None:
-        self.name = name
-        self.value = value
-        self._exact = (name, _exact(value))
-        try:
-            self._hash = hash(self._exact)
-        except TypeError:
-            raise ArgumentError(
-                f"{function}(): the static argument {name!r} is a {type(value).__name__}, which "
-                f"has no hash; pass a tuple, a string or another immutable value{called_at()}"
-            ) from None
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Static) and self._exact == other._exact
-
-    def __repr__(self) -> str:
-        return f"{self.name}={self.value!r}"
-
-
-def _exact(value: Any) -> Any:
-    """What stands for a value in a comparison that tells classes and bits apart."""
-    cls = type(value)
-    if isinstance(value, tuple | frozenset):
-        parts = map(_exact, value)
-        return cls, frozenset(parts) if isinstance(value, frozenset) else tuple(parts)
-    if isinstance(value, float | complex | np.inexact):
-        return cls, repr(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = dataclasses.fields(value)
-        return cls, tuple(_exact(getattr(value, field.name)) for field in fields)
-    return cls, value
-
-
-def flatten(tree: Any) -> tuple[list[Any], Any]:
-    """Leaves and structure of a pytree, dataclasses included, dicts in their own order."""
-    leaves: list[Any]
-    leaves, structure = optree.tree_flatten(tree, namespace=NAMESPACE)
-    while any([register_dataclass(leaf) for leaf in leaves]):
-        leaves, structure = optree.tree_flatten(tree, namespace=NAMESPACE)
-    return leaves, structure
-
-
-def leaf_name(tree: Any, names: tuple[str, ...], index: int) -> str:
-    """How a user writes a leaf of the arguments: ``state['u'][0]``."""
-    parameter, *path = tree.paths()[index]
-    return str(names[parameter]) + "".join(f"[{entry!r}]" for entry in path)
-
-
-def is_pytree(value: Any) -> bool:
-    """Whether a value has parts, or is an array."""
-    register_dataclass(value)
-    structure = optree.tree_structure(value, namespace=NAMESPACE)
-    return not structure.is_leaf() or isinstance(value, Array | np.ndarray)
-
-
-def register_dataclass(value: Any) -> bool:
-    """Make a dataclass instance's class a pytree, if it isn't one; whether that was done.
-
-    Fields with ``metadata={"static": True}`` belong to the structure, not to the leaves.
-    """
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return False
-    cls: Any = type(value)
-    instance: Any = value
-    if not optree.tree_structure(instance, namespace=NAMESPACE).is_leaf():
-        return False
-    fields = dataclasses.fields(cls)
-    static = [f.name for f in fields if f.metadata.get("static")]
-    children = [f.name for f in fields if not f.metadata.get("static")]
-
-    def flatten(instance: Any) -> tuple[Any, ...]:
-        return (
-            [getattr(instance, name) for name in children],
-            tuple(Static(name, getattr(instance, name), cls.__name__) for name in static),
-            children,
-        )
-
-    def unflatten(metadata: tuple[Any, ...], values: Iterable[Any]) -> Any:
-        instance = object.__new__(cls)
-        for name, item in zip(children, values, strict=True):
-            object.__setattr__(instance, name, item)
-        for field in metadata:
-            object.__setattr__(instance, field.name, field.value)
-        return instance
-
-    register: Any = optree.register_pytree_node
-    register(cls, flatten, unflatten, namespace=NAMESPACE)
-    return True
-
-
-def differences(was: Key, now: Key) -> list[str]:
-    """What makes two keys differ, in the user's terms."""
-    found = []
-    if was.device != now.device:
-        found.append(f"device was {was.device} and is {now.device}")
-    for before, after in zip(was.statics, now.statics, strict=False):
-        if before != after:
-            found.append(f"static argument was {before!r} and is {after!r}")
-    if was.tree != now.tree:
-        found.append(f"structure was {was.tree} and is {now.tree}")
-    else:
-        for index, (before_aval, after_aval) in enumerate(zip(was.avals, now.avals, strict=True)):
-            if before_aval != after_aval:
-                found.append(
-                    f"argument {was.leaf_name(index)} was {before_aval} and is {after_aval}"
-                )
-    return found
+        return leaf_names(self.tree, self.names)[index]
 
 
 def _defaults(function: Any) -> tuple[Any, Any]:
     """The objects that hold a function's defaults."""
     function = getattr(function, "__func__", function)
     return getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None)
+
+
+def _size(value: Any) -> int:
+    return optree.tree_structure(value, namespace=NAMESPACE).num_leaves
 
 
 def _leaf(value: Any, where: _Where, index: int) -> Any:

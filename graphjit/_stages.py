@@ -16,6 +16,7 @@ from graphjit._array import Array
 from graphjit._aval import array_aval
 from graphjit._binding import Binding
 from graphjit._context import current_stream
+from graphjit._differences import differences
 from graphjit._errors import ArgumentError, ClosedError, DeviceError
 from graphjit._graph import Graph, ScalarRef
 from graphjit._guards import Guard
@@ -34,7 +35,7 @@ from graphjit._replay import (
     Replay,
     Result,
 )
-from graphjit._signature import Key, Signature, differences
+from graphjit._signature import Key, Signature
 from graphjit._static_results import StaticResults
 from graphjit.backends.base import BindingStats
 from graphjit.schedule.schedule import Schedule, schedule

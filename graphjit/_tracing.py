@@ -14,8 +14,9 @@ from graphjit._errors import TraceError
 from graphjit._guards import Guard, array_guard
 from graphjit._mathematics import original_of, stand_in_for, standing_in
 from graphjit._names import guards_of
+from graphjit._pytrees import NAMESPACE, flatten
 from graphjit._refusals import refused_by_others
-from graphjit._signature import NAMESPACE, Arguments, Key, Signature, flatten
+from graphjit._signature import Arguments, Key, Signature
 from graphjit._stages import ArgumentLeaf, DynamicLeaf, FixedLeaf, Options, Traced
 from graphjit._trace import Trace
 from graphjit._tracers import ScalarTracer, Tracer
@@ -48,8 +49,7 @@ def trace(
     guards = guards_of(function, statics.values())
     with recorder.recording():
         tracers: list[Tracer] = []
-        for index, aval in enumerate(key.avals):
-            name = key.leaf_name(index)
+        for name, aval in zip(key.leaf_names(), key.avals, strict=True):
             if isinstance(aval, ArrayAval):
                 tracers.append(recorder.array_input(aval.layout, name, aval.readonly, aval.record))
             else:
@@ -146,7 +146,7 @@ def _refuse_changed_arguments(arguments: Any, tracers: list[Tracer], key: Key, n
     same = tree == key.tree and len(leaves) == len(tracers)
     for index, tracer in enumerate(tracers):
         if not same or leaves[index] is not tracer:
-            what = key.leaf_name(index) if same else "one of its arguments"
+            what = key.leaf_names()[index] if same else "one of its arguments"
             raise TraceError(
                 f"{name} changed the contents of {what}: a replay can write arrays, but not put "
                 "others into the caller's lists, dicts and objects; return the new value"

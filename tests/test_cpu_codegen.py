@@ -18,6 +18,7 @@ from numba import cuda
 from numba.cuda import libdevice, libdevicefuncs, types
 from numba.cuda.np.numpy_support import from_dtype
 
+import graphjit as gj
 from graphjit._errors import UnsupportedKernelError
 from graphjit.backends.cpu import half, host, runtime
 from graphjit.backends.cpu import libdevice as host_libdevice
@@ -562,3 +563,16 @@ def test_rounding_modes(prefix: str, mode: str) -> None:
 )
 def test_libdevice_values(name: str, values: tuple[Any, ...], expected: Any) -> None:
     assert call(name, *values) == pytest.approx(expected, rel=1e-13, abs=1e-15)
+
+
+def test_kernels_of_any_name(cpu):
+    x = gj.zeros(1)
+    for name in ("<lambda>", "größe", "a b"):
+
+        def body(out):
+            out[0] += 1
+
+        body.__name__ = name
+        cuda.jit(body)[1, 1](x)
+    cuda.jit(lambda out: None)[1, 1](x)
+    assert x.copy_to_host()[0] == 3

@@ -789,7 +789,9 @@ def test_a_function_that_keeps_being_traced_says_so_once():
             return filled(float(self.n))
 
     solver, x = Solver(), gj.zeros(1)
-    with pytest.warns(RuntimeWarning, match="step keeps being traced anew: .*'n' was rebound") as w:
+    with pytest.warns(
+        RuntimeWarning, match="step keeps being traced anew: .*'n' of Solver was rebound"
+    ) as w:
         for _ in range(40):
             solver.n += 1
             solver.step(x)

@@ -176,7 +176,8 @@ def _compile(kernel: KernelIR, fast_axis: str) -> NativeKernel:
     else:
         parts = whole(function, body, parameters, fast_axis)
     layout = Layout(shared, parts.frame, parts.local, bool(parts.kinds))
-    symbol = f"gj.run.{kernel.name}"
+    # A lambda's name, and one with other letters than LLVM's, would have to be quoted.
+    symbol = "gj.run." + re.sub(r"\W", "_", kernel.name, flags=re.ASCII)
     source = driver(symbol, parameters, parts, layout, fast_axis)
     final = llvm.parse_assembly(
         "\n".join([_without_markers(before + after), *parts.functions, source])
