@@ -964,7 +964,8 @@ def test_threads_with_arrays_of_their_own(backend, inputs, donate):
 
 SIZE = 12
 LENGTH = 40
-SPEC = st.tuples(st.integers(0, 2), st.integers(0, 14), st.sampled_from([1, 1, 2, -1]))
+# Few places, so that most arguments overlap.
+SPEC = st.tuples(st.integers(0, 1), st.integers(0, 8), st.sampled_from([1, 1, 2, -1]))
 OPERAND = st.integers(0, 4)
 STEP = st.tuples(st.sampled_from(["increment", "scale", "add", "shift"]), OPERAND, OPERAND, OPERAND)
 
@@ -1008,7 +1009,7 @@ def _program(steps: Any, returned: Any, launches: Any, arrays: Any, empty: Any, 
         else:
             moved(arrays[a], arrays[c])
     total(arrays[1], arrays[2], arrays[4])
-    return [arrays[place] for place in returned], arrays[3][1:4], k * 2
+    return [arrays[place] for place in returned], arrays[4][::2], k * 2
 
 
 def _assign(target: Any, value: Any) -> None:
@@ -1056,7 +1057,7 @@ def test_sequences_of_calls_equal_eager_order(
         return _program(steps, returned, LAUNCHES, (x, y, z), gj.empty, k)
 
     rng = np.random.default_rng(seed)
-    wants = [rng.integers(-4, 5, LENGTH).astype(float) for _ in range(3)]
+    wants = [rng.integers(-4, 5, LENGTH).astype(float) for _ in range(2)]
     mine = [want.copy() if hosts and i == 1 else gj.array(want) for i, want in enumerate(wants)]
     for number, call in enumerate(calls):
         k = float(number - 1)
