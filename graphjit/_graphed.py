@@ -231,7 +231,7 @@ class Graphed(Dispatcher):
         """
         if instance is None:
             return self
-        if is_pytree(instance):
+        if type(instance) in self._containers or is_pytree(instance):
             return BoundMethod(self, instance)
         attributes = getattr(instance, "__dict__", None)
         kept: Any = attributes if isinstance(attributes, dict) else self._slotted
