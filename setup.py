@@ -46,7 +46,9 @@ def extensions() -> list[Extension]:
         for path in MODULES
     ]
     # Python's own semantics: nothing is traded for speed but what the .pxd files say.
-    return cythonize(made, build_dir="build", compiler_directives={"language_level": 3})
+    return cythonize(
+        made, build_dir="build", compiler_directives={"language_level": 3, "nonecheck": True}
+    )
 
 
 setup(ext_modules=extensions(), options={"build_ext": {"parallel": os.cpu_count()}})

@@ -12,9 +12,10 @@ from graphjit import backends
 from graphjit._array import Array
 from graphjit._aval import ArrayAval, array_aval
 from graphjit._context import current_stream, default_device, stream_address
-from graphjit._errors import ArgumentError, DTypeError
+from graphjit._errors import ArgumentError, DeviceError, DTypeError
 from graphjit._layout import Layout, contiguous
 from graphjit._location import called_at
+from graphjit._memory import Memory
 from graphjit.backends.base import Device
 from graphjit.kernel import frontend
 
@@ -45,6 +46,12 @@ def adopt(value: Any, device: Device | None = None) -> Array | None:
             return None
         readonly = not value.flags.writeable
         aval, low, nbytes = _described(value.shape, value.strides, value.dtype, device, readonly)
+        base = value.base
+        while isinstance(base, np.ndarray):
+            base = base.base
+        if isinstance(base, Memory):
+            # A view of an Array's: over the same memory, or owners of owners would never end.
+            return Array(base, value.ctypes.data, aval)
         return _over(value.ctypes.data, aval, low, nbytes, value, None)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
@@ -117,7 +124,10 @@ def _tensor_dtypes(torch: Any) -> dict[Any, np.dtype[Any]]:
 
 @functools.cache
 def _gpu() -> Device:
-    return backends.get("cuda").devices()[0]
+    found = backends.get("cuda").devices()
+    if not found:
+        raise DeviceError(f"an argument is an array on a GPU, and there is none here{called_at()}")
+    return found[0]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -130,7 +140,7 @@ def _described(
 ) -> tuple[ArrayAval, int, int]:
     """The aval of an array, its distance to its lowest address, and the bytes it spans."""
     if frontend.is_no_element(dtype):
-        raise DTypeError(f"kernels don't take elements of dtype {dtype}")
+        raise DTypeError(f"kernels don't take elements of dtype {dtype}{called_at()}")
     layout = Layout(shape, strides or contiguous(shape, dtype).strides, dtype)
     low, high = layout.extent
     return array_aval(layout, device, readonly), low, high - low

@@ -324,7 +324,7 @@ class Array(Handle, Shaped):
         on other threads that use it must be over.
         """
         if self._memory.stream is not GONE:
-            self._memory.move("this array was closed")
+            self._lose("this array was closed")
 
 
 def allocate(layout: Layout, device: Device | None = None) -> Array:

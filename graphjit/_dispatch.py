@@ -116,7 +116,7 @@ class Dispatcher:
         self._hits = 0
         self._clock = 0
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if self._activity.traces and current_trace() is not None:
             return self._call_traced(args, kwargs)
         known: Known | None = self._last

@@ -76,6 +76,6 @@ def give_away(
     kept, returned = list(leaves), list(given)
     for entry in donated:
         array: Handle = leaves[entry.leaf]
-        memory = array._memory.move(f"this array was donated to {name}")
+        memory = array._lose(f"this array was donated to {name}")
         kept[entry.leaf] = returned[entry.leaf] = Array(memory, array._start, array._aval)
     return tuple(kept), tuple(returned)

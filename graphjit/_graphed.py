@@ -137,7 +137,7 @@ class Graphed(Dispatcher):
         given = None if order == tuple(range(len(order))) and not self._statics else order
         return Known(compiled, compiled.replay, compiled.traced.guards, given, defaults, kind)
 
-    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+    def trace(self, /, *args: Any, **kwargs: Any) -> Traced:
         """Trace for these arguments, without running anything.
 
         Parameters
@@ -164,7 +164,7 @@ class Graphed(Dispatcher):
         """
         return self._trace(self._signature.arguments(self._signature.bind(args, kwargs)))
 
-    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+    def lower(self, /, *args: Any, **kwargs: Any) -> Lowered:
         """Trace and schedule for these arguments, without running anything.
 
         Parameters
@@ -235,17 +235,31 @@ class Graphed(Dispatcher):
             return BoundMethod(self, instance)
         attributes = getattr(instance, "__dict__", None)
         kept: Any = attributes if isinstance(attributes, dict) else self._slotted
-        key: Any = id(instance) if kept is self._slotted else f"_graphed_{self._name}"
+        key: Any = id(instance) if kept is self._slotted else self._title_in(instance)
         found = kept.get(key)
-        if _is_of(found, instance):
+        if self._is_of(found, instance):
             return found
         with self._cache.lock:
             found = kept.get(key)
-            if not _is_of(found, instance):
+            if not self._is_of(found, instance):
                 found = kept[key] = self._bound(types.MethodType(self._function, instance))
                 while len(self._slotted) > _CACHE_SIZE:
                     del self._slotted[next(iter(self._slotted))]
             return found
+
+    def _title_in(self, instance: Any) -> str:
+        """Where an instance keeps its own; a class and its base may both have the method."""
+        owner = self._owner or type(instance)
+        return f"_graphed_{owner.__qualname__}.{self._name}"
+
+    def _is_of(self, found: Any, instance: Any) -> bool:
+        """Whether that is this method of an instance; a copied instance has its original's."""
+        function = found._function if isinstance(found, Graphed) else None
+        return (
+            isinstance(function, types.MethodType)
+            and function.__self__ is instance
+            and function.__func__ is self._function
+        )
 
     def __reduce__(self) -> Any:
         if isinstance(self._function, types.MethodType):
@@ -284,11 +298,6 @@ class Graphed(Dispatcher):
             self._last = None
             self._cache.add(arguments.key, compiled)
             return compiled
-
-
-def _is_of(found: Any, instance: Any) -> bool:
-    """Whether that is an instance's graphed method; a copied instance has its original's."""
-    return isinstance(found, Graphed) and found._function.__self__ is instance
 
 
 @overload

@@ -11,6 +11,8 @@ from typing import Any
 
 # Seconds between two looks at a turn that another thread has.
 _LONGEST_PAUSE = 2e-4
+# Seconds after which a turn that nobody says to have is taken.
+_LOST = 1.0
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -74,6 +76,7 @@ class Turn:
                 "handler, a finaliser or a kernel's callback"
             )
         pause = 0.0
+        unheld = time.monotonic()
         while True:
             time.sleep(pause)
             try:
@@ -81,6 +84,10 @@ class Turn:
                 return
             except IndexError:
                 pause = min(pause + 5e-6, _LONGEST_PAUSE)
+            if self._holder is not None:
+                unheld = time.monotonic()
+            elif time.monotonic() - unheld > _LOST:
+                return  # an exception from a signal came between taking it and saying so
 
     def _at_fork_reinit(self) -> None:
         self._free: list[None] = [None]

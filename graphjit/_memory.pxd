@@ -1,3 +1,6 @@
+cdef class _Probe:
+    pass
+
 cdef class Memory:
     cdef object __weakref__
     cdef public object address

@@ -5,6 +5,7 @@ Compiled where there is a C compiler (see `setup.py`): every call makes and drop
 
 from __future__ import annotations
 
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 from graphjit._errors import ClosedError
@@ -22,6 +23,28 @@ class _Gone:
 
 
 GONE = _Gone()
+
+
+ALONE = 0
+"""What `sys.getrefcount(self)` says in the `__del__` of an object that nothing refers to.
+
+The garbage collector calls the `__del__` of all objects in a cycle before it frees any, and others
+of them may use the memory yet, or come back to life with it: then it says more.
+"""
+
+
+class _Probe:
+    """Tells it, by being dropped."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        global ALONE
+        if ALONE == 0:
+            ALONE = getrefcount(self)
+
+
+_Probe()
 
 
 class Memory:
@@ -66,6 +89,12 @@ class Memory:
         """
         if self.stream is GONE:
             raise ClosedError(self._lost + called_at())
+
+    def _lost_twin(self) -> Memory:
+        """What lost handles get in place of this, so that they don't keep it alive."""
+        twin = Memory(0, 0, GONE)
+        twin._lost = self._lost
+        return twin
 
     def move(self, why: str) -> Memory:
         """The same memory under a new owner; every handle to this one is lost.
@@ -129,6 +158,13 @@ class Handle:
         self._memory = memory
         self._start = start
         self._aval = aval
+
+    def _lose(self, why: str) -> Memory:
+        """Give the memory away; this handle and every other one to it is lost."""
+        memory = self._memory
+        moved = memory.move(why)
+        self._memory = memory._lost_twin()
+        return moved
 
     @property
     def _address(self) -> int:

@@ -18,17 +18,17 @@ class BoundMethod:
         self._graphed = graphed
         self.__self__ = instance
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._graphed(self.__self__, *args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<bound {self._graphed!r}>"
 
-    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+    def trace(self, /, *args: Any, **kwargs: Any) -> Traced:
         """As `Graphed.trace`."""
         return self._graphed.trace(self.__self__, *args, **kwargs)
 
-    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+    def lower(self, /, *args: Any, **kwargs: Any) -> Lowered:
         """As `Graphed.lower`."""
         return self._graphed.lower(self.__self__, *args, **kwargs)
 

@@ -82,6 +82,8 @@ def _of_function(function: types.FunctionType, seen: _Seen) -> Iterator[Guard]:
         if (held := getattr(function, name)) is not None:
             what = f"attribute {name!r} of {function.__name__}"
             yield AttributeGuard(function, name, held, what)
+    if function.__kwdefaults__:
+        yield _of_items(function.__kwdefaults__)
     attributes = _attributes(function)
     values = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     for name in sorted(_names_in(function.__code__, ("LOAD_GLOBAL", "LOAD_NAME"))):
@@ -116,6 +118,7 @@ def _of_value(value: Any, attributes: frozenset[str], seen: _Seen) -> Iterator[G
         for accessor in (value.fget, value.fset):
             yield from _of_value(accessor, attributes, seen)
     elif isinstance(value, functools.partial):
+        yield _of_items(value.keywords)
         for part in (value.func, *value.args, *value.keywords.values()):
             yield from _of_value(part, attributes, seen)
     elif isinstance(value, types.ModuleType):
@@ -138,11 +141,14 @@ def _of_container(value: Any, attributes: frozenset[str], seen: _Seen) -> Iterat
     if id(value) in seen or len(value) > _MAX_ITEMS:
         return
     seen.add(id(value))
-    items = [*map(original_of, items_of(value))]
     if not isinstance(value, tuple):
-        yield ItemsGuard(value, "", items, "")
-    for item in items:
+        yield _of_items(value)
+    for item in map(original_of, items_of(value)):
         yield from _of_value(item, attributes, seen)
+
+
+def _of_items(value: Any) -> Guard:
+    return ItemsGuard(value, "", [*map(original_of, items_of(value))], "")
 
 
 def _of_object(value: Any, attributes: frozenset[str], seen: _Seen) -> Iterator[Guard]:

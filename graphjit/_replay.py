@@ -217,6 +217,8 @@ class Replay:
         if static is not None:
             leaves, given = static.apart(leaves, given, self._inputs, stream)
         pointers: list[int] = []
+        # Another thread may close or donate an array in the middle of this.
+        held: list[Memory] = []
         for item in self._inputs:
             entry: Input = item
             array: Handle = leaves[entry.leaf]
@@ -225,6 +227,7 @@ class Replay:
                 if memory.stream is GONE:
                     entry.alive(leaves, self._name)
                 memory.used_on(stream, entry.written)
+            held.append(memory)
             pointers.append(array._start + entry.low if entry.low else array._start)
         for closure, low, written in closures:
             array = closure

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import operator
+import types
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -124,7 +126,9 @@ class Signature:
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """One value for each parameter, defaults filled in."""
         defaults = _defaults(self._function)
-        if not all(map(operator.is_, defaults, self._defaults)):
+        if len(defaults) != len(self._defaults) or not all(
+            map(operator.is_, defaults, self._defaults)
+        ):
             self._defaults, self._signature = defaults, inspect.signature(self._function)
         try:
             bound = self._signature.bind(*args, **kwargs)
@@ -236,10 +240,27 @@ class _Where:
         return leaf_names(self.tree, self.names)[index]
 
 
-def _defaults(function: Any) -> tuple[Any, Any]:
-    """The objects that hold a function's defaults."""
-    function = getattr(function, "__func__", function)
-    return getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None)
+def _defaults(function: Any) -> list[Any]:
+    """The objects that hold a callable's defaults, and those of what it wraps."""
+    found: list[Any] = []
+    while True:
+        function = getattr(function, "__func__", function)
+        if isinstance(function, functools.partial):
+            found += [*function.keywords, *function.keywords.values()]
+            function = function.func
+        elif isinstance(function, types.FunctionType):
+            keyword_only = function.__kwdefaults__ or {}
+            found += [function.__defaults__, *keyword_only, *keyword_only.values()]
+            if not hasattr(function, "__wrapped__"):
+                return found
+            function = function.__wrapped__
+        elif hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        else:
+            call = inspect.getattr_static(type(function), "__call__", None)
+            if not isinstance(call, types.FunctionType):
+                return found
+            function = call
 
 
 def _size(value: Any) -> int:

@@ -218,7 +218,7 @@ class Compiled:
     def __repr__(self) -> str:
         return f"<Compiled {self.traced.graph.name} for {self._device}>"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Replay on arguments of the shapes and dtypes it was compiled for."""
         signature = self.traced.signature
         arguments = signature.arguments(signature.bind(args, kwargs))

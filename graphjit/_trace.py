@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,6 +31,7 @@ from graphjit._graph import (
 )
 from graphjit._layout import Layout, contiguous, layout_of
 from graphjit._location import Location, at_line, user_location
+from graphjit._locks import make_lock
 from graphjit._tracers import ArrayTracer, ScalarTracer, Tracer
 from graphjit.kernel import frontend
 
@@ -46,6 +48,31 @@ def current() -> Trace | None:
     """The trace that runs on this thread, if one does."""
     found: Trace | None = current_trace()
     return found
+
+
+_held = 0
+_held_lock = make_lock()
+
+
+@contextlib.contextmanager
+def _collector_held() -> Iterator[None]:
+    """Keep the garbage collector from running finalisers, whose launches would be recorded."""
+    global _held
+    with _held_lock:
+        if _held == 0 and gc.isenabled():
+            gc.disable()
+            _held = 1
+        elif _held:
+            _held += 1
+        mine = _held > 0
+    try:
+        yield
+    finally:
+        with _held_lock:
+            if mine:
+                _held -= 1
+                if _held == 0:
+                    gc.enable()
 
 
 class Trace:
@@ -73,13 +100,14 @@ class Trace:
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
         """Make this the thread's trace; whatever happens inside, it ends with the block."""
-        outer = set_trace(self)
-        self.active = True
-        try:
-            yield
-        finally:
-            self.active = False
-            set_trace(outer)
+        with _collector_held():
+            outer = set_trace(self)
+            self.active = True
+            try:
+                yield
+            finally:
+                self.active = False
+                set_trace(outer)
 
     def graph(self, outputs: tuple[Access | ScalarRef, ...]) -> Graph:
         """What was recorded, returning `outputs`."""

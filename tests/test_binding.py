@@ -286,7 +286,7 @@ def test_wrong_arguments_of_a_compiled_function_change_nothing(backend, inputs):
             gj.ArgumentError, match=rf"argument {name} was .*\n  called at .*test_b"
         ):
             compiled(*args)
-    with pytest.raises(gj.ArgumentError, match="structure was"):
+    with pytest.raises(gj.ArgumentError, match=r"argument y was .* and is a list of length 1"):
         compiled(x, [y])
     assert compiled.binding_stats() == stats
     _same(x, wants[0])
@@ -618,7 +618,7 @@ def test_donated_pytrees_and_methods(backend):
         with pytest.raises(gj.ClosedError, match="donated to step"):
             gone.copy_to_host()
     shared = gj.ones(N)
-    with pytest.raises(gj.ArgumentError, match=r"donated argument state\['u'\] shares") as info:
+    with pytest.raises(gj.ArgumentError, match=r"donated argument state\.u shares") as info:
         step(State(shared, shared[1:], 0.0))
     assert "called at" in str(info.value)
     _same(shared, np.ones(N))

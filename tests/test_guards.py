@@ -199,3 +199,78 @@ def test_methods_and_the_attributes_they_read():
     assert value(model, x) == 6
     Model.amount = lambda self: 10.0
     assert value(model, x) == 10
+
+
+def test_defaults_of_whatever_is_called(backend):
+    import functools
+
+    def base(x, k=2.0):
+        out = gj.empty_like(x)
+        scale[1, 32](x, out, k)
+        return out
+
+    class Callable:
+        def __call__(self, x, k=2.0):
+            return base(x, k)
+
+    def keyword_only(x, *, k=2.0):
+        return base(x, k)
+
+    @functools.wraps(base)
+    def wrapper(*args, **kwargs):
+        return base(*args, **kwargs)
+
+    partial = functools.partial(base)
+    with_keyword = functools.partial(base, k=2.0)
+    functions = [Callable(), partial, with_keyword, keyword_only, wrapper]
+    graphed = [gj.graphed(function) for function in functions]
+    x = gj.ones(3)
+    for f in graphed:
+        assert (f(x).copy_to_host() == 2).all()
+    base.__defaults__ = Callable.__call__.__defaults__ = (9.0,)
+    keyword_only.__kwdefaults__["k"] = 9.0
+    with_keyword.keywords["k"] = 9.0
+    for f in graphed:
+        assert (f(x).copy_to_host() == 9).all()
+
+
+def test_methods_that_override_and_replace_each_other(backend):
+    class Base:
+        @gj.graphed
+        def step(self, x):
+            out = gj.empty_like(x)
+            scale[1, 32](x, out, 2.0)
+            return out
+
+    class Derived(Base):
+        @gj.graphed
+        def step(self, x):
+            twice = super().step(x)
+            out = gj.empty_like(x)
+            scale[1, 32](twice, out, 5.0)
+            return out
+
+    x = gj.ones(3)
+    base, derived = Base(), Derived()
+    for _ in range(3):
+        assert (derived.step(x).copy_to_host() == 10).all()
+        assert (base.step(x).copy_to_host() == 2).all()
+
+    def step(self, x):
+        return x.copy()
+
+    Base.step = gj.graphed(step)
+    assert (base.step(x).copy_to_host() == 1).all()
+
+
+def test_a_parameter_may_be_called_self(backend):
+    def f(self, x):
+        out = gj.empty_like(x)
+        scale[1, 32](x, out, self)
+        return out
+
+    g = gj.graphed(f)
+    assert (g(self=3.0, x=gj.ones(2)).copy_to_host() == 3).all()
+    assert len(g.trace(self=3.0, x=gj.ones(2)).graph.nodes) == 1
+    compiled = g.lower(self=3.0, x=gj.ones(2)).compile()
+    assert (compiled(self=4.0, x=gj.ones(2)).copy_to_host() == 4).all()

@@ -49,9 +49,6 @@ from graphjit.kernel.linking import linked_module, with_memset
 # A compute capability for IR where no device says otherwise: what is traced without a GPU.
 _DEFAULT_CC = (9, 0)
 _lock = make_lock()
-_cache: weakref.WeakKeyDictionary[CUDADispatcher, dict[tuple[Any, ...], KernelIR]] = (
-    weakref.WeakKeyDictionary()
-)
 _declared: weakref.WeakKeyDictionary[CUDADispatcher, dict[str, Any]] = weakref.WeakKeyDictionary()
 _state = threading.local()
 
@@ -187,8 +184,8 @@ def kernel_ir(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> KernelIR
         If Numba can't compile the kernel for these types; its own error is the cause.
     """
     with _lock:
-        known = _cache.setdefault(dispatcher, {})
-        found = known.get(argtypes)
+        known = _kept_for(dispatcher, "ir")
+        found: KernelIR | None = known.get(argtypes)
         if found is None:
             found = known[argtypes] = _compile(dispatcher, argtypes)
         return found
@@ -196,16 +193,22 @@ def kernel_ir(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> KernelIR
 
 def per_kernel(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Make one object a kernel, kept as long as the kernel lives."""
-    made: weakref.WeakKeyDictionary[CUDADispatcher, Any] = weakref.WeakKeyDictionary()
 
     def get(dispatcher: CUDADispatcher) -> Any:
-        found = made.get(dispatcher)
+        made = _kept_for(dispatcher, make.__qualname__)
+        found = made.get(None)
         if found is None:
             with _lock:
-                found = made.setdefault(dispatcher, make(dispatcher))
+                found = made.setdefault(None, make(dispatcher))
         return found
 
     return get
+
+
+def _kept_for(dispatcher: CUDADispatcher, what: str) -> dict[Any, Any]:
+    """What is kept for a kernel: on it, since all of it refers to it, so that both go together."""
+    kept: dict[str, dict[Any, Any]] = vars(dispatcher).setdefault("_graphjit", {})
+    return kept.setdefault(what, {})
 
 
 def declare_effects(
@@ -259,7 +262,7 @@ def declare_effects(
             for name, value in (("captured", captured), ("prints", prints), ("traps", traps))
             if value is not None
         }
-        _cache.pop(kernel, None)
+        _kept_for(kernel, "ir").clear()
 
 
 def _compile(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> KernelIR:

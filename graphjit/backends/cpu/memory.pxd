@@ -5,6 +5,8 @@ cdef _Blocks _blocks
 cdef long long _ALIGNMENT
 cdef long long _PAGE
 cdef long long _KEPT_BYTES
+cdef long long _alone
+cdef object getrefcount
 
 cdef class _Blocks:
     cdef object _lock
@@ -17,6 +19,9 @@ cdef class HostMemory(Memory):
     cdef object _block
     cdef object _size
     cdef object _hold(self, object nbytes, object block)
+
+cdef class MovedMemory(Memory):
+    cdef HostMemory _root
 
 cdef class AdoptedMemory(Memory):
     cdef public object owner

@@ -6,6 +6,7 @@ blocks are kept by size, up to a bound.
 
 from __future__ import annotations
 
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from graphjit._errors import DeviceMemoryError
 from graphjit._layout import Layout
 from graphjit._locks import make_lock
-from graphjit._memory import Allocator, Memory
+from graphjit._memory import ALONE, Allocator, Memory
 
 _ALIGNMENT = 64
 _PAGE = 4096
@@ -73,6 +74,7 @@ class _Blocks:
 
 
 _blocks = _Blocks()
+_alone = ALONE
 
 
 class HostMemory(Memory):
@@ -108,18 +110,37 @@ class HostMemory(Memory):
         return _bytes_interface(self.address, self.nbytes)
 
     def _moved(self) -> Memory:
-        if self.exported:
-            # A NumPy array over it may be around, and keeps this object, not the new one.
-            return AdoptedMemory(self.address, self.nbytes, self)
-        moved: HostMemory = HostMemory.__new__(HostMemory)
-        moved._hold(self.nbytes, self._block)
-        self._block = None
-        return moved
+        return MovedMemory(self.address, self.nbytes, self)
 
     def __del__(self) -> None:
         block = self._block
-        if _blocks is not None and block is not None:
+        if _blocks is not None and block is not None and getrefcount(self) == _alone:
             _blocks.give(self._size, block)
+
+
+class MovedMemory(Memory):
+    """Host memory that was given away: by the first owner, which others may still be reading.
+
+    Parameters
+    ----------
+    address, nbytes : int
+        Where it is, and its size.
+    root : HostMemory
+        What has the block.
+    """
+
+    __slots__ = ("_root",)
+
+    def __init__(self, address: int, nbytes: int, root: HostMemory) -> None:
+        Memory.__init__(self, address, nbytes, None)
+        self._root = root
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return _bytes_interface(self.address, self.nbytes)
+
+    def _moved(self) -> Memory:
+        return MovedMemory(self.address, self.nbytes, self._root)
 
 
 class AdoptedMemory(Memory):

@@ -247,8 +247,8 @@ class Pool:
         self.close()
 
     def __del__(self) -> None:
-        # Not at interpreter exit: by then `_retire` has stopped the threads.
-        if getattr(self, "_crew", None) is not None:
+        # Not at interpreter exit: by then `_retire` has stopped the threads, and names are None.
+        if getattr(self, "_crew", None) is not None and native_pool is not None:
             self.close()
 
 

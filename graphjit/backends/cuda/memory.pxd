@@ -2,6 +2,8 @@ from graphjit._memory cimport Allocator, Memory
 
 # C variables: a compiled module looks its Python globals up at every use.
 cdef object driver
+cdef object getrefcount
+cdef long long _alone
 
 cdef class Block:
     cdef public object address

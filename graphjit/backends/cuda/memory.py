@@ -8,6 +8,7 @@ other streams that used a block are waited for, on the device, when it is freed.
 
 from __future__ import annotations
 
+from sys import getrefcount
 from typing import Any
 
 from cuda.bindings import driver
@@ -15,13 +16,14 @@ from cuda.core import Stream
 
 from graphjit._errors import DeviceMemoryError
 from graphjit._locks import make_lock
-from graphjit._memory import Allocator, Memory
+from graphjit._memory import ALONE, Allocator, Memory
 from graphjit.backends.cuda.driver import activate, check
 
 _GRANULE = 512
 # Beyond this share of the device's memory freed blocks go back to the driver.
 _KEPT_SHARE = 4
 _MAX_SHELVES = 512
+_alone = ALONE
 
 
 class Block:
@@ -129,7 +131,7 @@ class DeviceMemory(Memory):
 
     def __del__(self) -> None:
         block = self._block
-        if block is None:
+        if block is None or getrefcount(self) != _alone:
             return
         shelf = self._shelf
         if self.stream is shelf.stream and self.others is None and not self.exported:
