@@ -46,9 +46,7 @@ def extensions() -> list[Extension]:
         for path in MODULES
     ]
     # Python's own semantics: nothing is traded for speed but what the .pxd files say.
-    return cythonize(
-        made, build_dir="build", compiler_directives={"language_level": 3, "nonecheck": True}
-    )
+    return cythonize(made, build_dir="build", compiler_directives={"language_level": 3})
 
 
 setup(ext_modules=extensions(), options={"build_ext": {"parallel": os.cpu_count()}})

@@ -1,3 +1,4 @@
+# cython: nonecheck=True
 """Finding what was compiled for a call's arguments, where that takes no more than looking at them.
 
 Compiled where there is a C compiler (see `setup.py`): it runs at every call.

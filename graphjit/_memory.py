@@ -1,3 +1,4 @@
+# cython: nonecheck=True
 """Memory of a device, and the handles that Arrays are.
 
 Compiled where there is a C compiler (see `setup.py`): every call makes and drops some of these.

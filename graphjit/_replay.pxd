@@ -37,6 +37,7 @@ cdef class Replay:
     cdef Executable _executable
     cdef object _for_overlaps
     cdef bint _evaluates
+    cdef bint _holds
     cdef tuple _donated
     cdef object _static
     cdef str _name

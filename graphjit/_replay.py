@@ -126,6 +126,8 @@ class Replay:
         Arguments whose memory is given away.
     static : StaticResults or None
         The result buffers, where they are the same at every call.
+    holds : bool
+        Whether a replay lasts, so that the memory it uses must be held.
     name : str
         The function, for messages.
     """
@@ -138,6 +140,7 @@ class Replay:
         "_evaluates",
         "_executable",
         "_for_overlaps",
+        "_holds",
         "_inputs",
         "_name",
         "_only",
@@ -164,6 +167,7 @@ class Replay:
         executable: Callable[[Overlaps], Any],
         donated: tuple[Input, ...],
         static: StaticResults | None,
+        holds: bool,
         name: str,
     ) -> None:
         self._inputs = inputs
@@ -180,6 +184,7 @@ class Replay:
         self._executable: Executable = executable(())
         self._donated = donated
         self._static = static
+        self._holds = holds
         self._name = name
         # When it was called last, by the clock of the graphed function.
         self.used = 0
@@ -217,8 +222,8 @@ class Replay:
         if static is not None:
             leaves, given = static.apart(leaves, given, self._inputs, stream)
         pointers: list[int] = []
-        # Another thread may close or donate an array in the middle of this.
-        held: list[Memory] = []
+        # Another thread may close or donate an array in the middle of a replay on the host.
+        held: list[Memory] | None = [] if self._holds else None
         for item in self._inputs:
             entry: Input = item
             array: Handle = leaves[entry.leaf]
@@ -227,7 +232,8 @@ class Replay:
                 if memory.stream is GONE:
                     entry.alive(leaves, self._name)
                 memory.used_on(stream, entry.written)
-            held.append(memory)
+            if held is not None:
+                held.append(memory)
             pointers.append(array._start + entry.low if entry.low else array._start)
         for closure, low, written in closures:
             array = closure

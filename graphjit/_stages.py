@@ -330,6 +330,7 @@ class Compiled:
             executable=executable,
             donated=self._donated(),
             static=static,
+            holds=self._device.backend == "cpu",
             name=graph.name,
         )
 

@@ -24,7 +24,8 @@ class Executable:
         Parameters
         ----------
         pointers : list of int
-            Lowest address of each buffer in `Schedule.externals`, in order; it is kept.
+            Lowest address of each buffer in `Schedule.externals`, in order; it is the executable's
+            from then on.
         scalars : sequence
             Value of each scalar in `Schedule.scalars`, in order.
         stream : int or None

@@ -45,6 +45,7 @@ cdef class Instances:
     cdef tuple _always
     cdef tuple _paying
     cdef double _price
+    cdef KernelNode _single
     cdef public dict _known
     cdef public Instance _exec
     cdef tuple _bound

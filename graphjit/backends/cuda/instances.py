@@ -149,6 +149,7 @@ class Instances:
         "_paying",
         "_pointers",
         "_price",
+        "_single",
         "_stream",
         "_turn",
         "_unpaid",
@@ -185,6 +186,7 @@ class Instances:
         self._users = [[n for n in nodes if word in n.image.words] for word in range(words)]
         self._always = static if inputs == "copy" else ()
         self._paying = tuple(s for s in static if inputs == "auto" and self._pays(s))
+        self._single = nodes[0] if len(nodes) == 1 and not self._paying else None
         self._price = _INSTANCE + _INSTANCE_NODE * len(nodes)
         self._mark = self._unpaid = 0
         # The instance that is repointed, and what it is bound to.
@@ -219,7 +221,8 @@ class Instances:
             if stream is not self._stream:
                 self._change_stream(stream)
             if scalars:
-                words = (*pointers, *scalars)
+                pointers += scalars
+                words = tuple(pointers)
                 if words == self._last:
                     self.same += 1
                 else:
@@ -325,6 +328,17 @@ class Instances:
         if self._exec is None:
             raise ClosedError("this compiled function was closed")
         self._last = None  # if this raises, nothing is known of what is bound
+        node = self._single
+        if node is not None and self._unpaid + 1 < _SAMPLED:
+            # What is done below, in the case of one node.
+            node.image.bind(words)
+            address = self._exec.address
+            if repoint(address, node.address, node.params, node.params_address) == 0:
+                self._unpaid += 1
+                self.rebound += 1
+                self.repointed += 1
+                self._bound = self._last = words
+                return self._exec
         # No generator in here: a compiled function that holds one makes a scope at every call.
         copied = self._to_copy(words) if self._paying else ()
         stale = self._stale(words, copied)
