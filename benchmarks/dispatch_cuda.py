@@ -26,6 +26,8 @@ LIMITS = {
     "new arrays": 2.0,
     "new arrays, a new scalar": 2.4,
 }
+# What peers are compared with.
+COMPARED = ("the same arrays", "new arrays")
 NODES = 1000
 
 
@@ -95,35 +97,10 @@ def bare_launches() -> dict[str, Call]:
     return {"bare": bare, "bare, a scalar": scaled, "bare, default stream": on_default}
 
 
-def measure_calls() -> tuple[list[Row], dict[str, str]]:
-    """One call, and the same by others, all in turns."""
-    xs, ys = host_arrays(SIZE)
+def measure_calls() -> list[Row]:
+    """One call on Arrays, and bare launches of the same graphs, before others are imported."""
     mine, bare, two = calls(SIZE), bare_launches(), two_kernels()
-    for kind, make in ARRAYS.items():
-        try:
-            make(xs[0])
-        except Exception as error:
-            print(f"skipped: {kind}: {type(error).__name__}: {error}", flush=True)
-        else:
-            mine.update(calls_on(make, SIZE, kind))
-    peers, recorded = made(xs[0], ys[0])
-
-    def wait() -> None:
-        for peer in peers:
-            peer.sync()
-        synchronize()
-
-    # So few calls in a sample that no queue is ever full. Nobody's threads spin here, and without
-    # pauses the processor keeps its clock.
-    times = interleaved(
-        {**mine, **bare, **two, **{peer.name: peer.call for peer in peers}},
-        rounds=101,
-        calls=20,
-        sync=wait,
-        sync_inside=False,
-        pause=0.0,
-        warm=0.003,
-    )
+    times = _in_turns({**mine, **bare, **two}, synchronize)
     rows = []
     for name in mine:
         reference = "bare, a scalar" if "scalar" in name else "bare"
@@ -132,11 +109,52 @@ def measure_calls() -> tuple[list[Row], dict[str, str]]:
         rows.append(_row(name, times, "2 kernels, bare", "bare cuGraphLaunch of the two"))
     name = "bare, default stream"
     rows.append(_row(name, times, "bare", "bare cuGraphLaunch on a stream of its own"))
+    return rows
+
+
+def measure_others() -> tuple[list[Row], dict[str, str]]:
+    """Calls on other libraries' arrays, and the same work by others, beside calls on Arrays."""
+    xs, ys = host_arrays(SIZE)
+    mine = {name: call for name, call in calls(SIZE).items() if name in COMPARED}
+    theirs: dict[str, Call] = {}
+    for kind, make in ARRAYS.items():
+        try:
+            make(xs[0])
+        except Exception as error:
+            print(f"skipped: {kind}: {type(error).__name__}: {error}", flush=True)
+        else:
+            theirs.update(calls_on(make, SIZE, kind))
+    bare = {"bare": bare_launches()["bare"]}
+    peers, recorded = made(xs[0], ys[0])
+
+    def wait() -> None:
+        for peer in peers:
+            peer.sync()
+        synchronize()
+
+    times = _in_turns({**mine, **theirs, **bare, **{p.name: p.call for p in peers}}, wait)
+    rows = [_row(name, times, "bare", "bare cuGraphLaunch") for name in theirs]
     for peer in peers:
         faster_by = 1 if peer.binds else None
-        for name in ("the same arrays", "new arrays"):
+        for name in COMPARED:
             rows.append(_row(name, times, peer.name, peer.name, faster_by=faster_by))
     return rows, recorded
+
+
+def _in_turns(contestants: dict[str, Call], wait: Call) -> dict[str, Time]:
+    """Host time of each: so few calls in a sample that no queue is ever full.
+
+    Nobody's threads spin here, and without pauses the processor keeps its clock.
+    """
+    return interleaved(
+        contestants,
+        rounds=61,
+        calls=20,
+        sync=wait,
+        sync_inside=False,
+        pause=0.0,
+        warm=0.003,
+    )
 
 
 def measure_long_graph() -> list[Row]:
@@ -170,9 +188,9 @@ def measure_long_graph() -> list[Row]:
 
 def measure() -> tuple[list[Row], dict[str, str]]:
     """All rows, and what to record of the peers."""
-    long_graph = measure_long_graph()
-    rows, recorded = measure_calls()
-    return [*rows, *long_graph], recorded
+    rows = measure_calls() + measure_long_graph()
+    others, recorded = measure_others()
+    return rows + others, recorded
 
 
 def _row(name: str, times: dict[str, Time], other: str, against: str, **target: Any) -> Row:

@@ -6,7 +6,8 @@ from graphjit.backends.cuda.image cimport BoundImage
 
 # C variables: a compiled module looks its Python globals up at every use.
 cdef object check
-cdef int _NO_CONTEXT
+cdef object current_device
+cdef object is_finalizing
 cdef double _REPOINT
 cdef long long _SAMPLED
 cdef long long _MAX_KNOWN

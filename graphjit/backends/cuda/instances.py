@@ -11,6 +11,7 @@ Compiled where there is a C compiler (see `setup.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import is_finalizing
 from typing import Any
 
 from cuda.bindings import driver
@@ -20,7 +21,7 @@ from graphjit._locks import Turn
 from graphjit._memory import Memory
 from graphjit.backends.base import BindingStats
 from graphjit.backends.cuda.calls import launch, load, repoint
-from graphjit.backends.cuda.driver import activate, check
+from graphjit.backends.cuda.driver import activate, check, current_device
 from graphjit.backends.cuda.image import BoundImage
 from graphjit.backends.executable import Pointers
 
@@ -31,7 +32,6 @@ _INSTANCE_NODE = 4.0
 _COPY = 2.5
 _COPY_BYTES = 1.5e6  # in a microsecond
 _MAX_INSTANCES = 8
-_NO_CONTEXT = int(driver.CUresult.CUDA_ERROR_INVALID_CONTEXT)
 # Of so many calls that repoint or copy, the costs of one are noted.
 _SAMPLED = 4
 # Sets of words that are remembered.
@@ -216,6 +216,8 @@ class Instances:
         stream : int or None
             The stream.
         """
+        if current_device.index != self._device:
+            activate(self._device)  # some calls of the driver crash without
         self._turn.enter()
         try:
             if stream is not self._stream:
@@ -235,9 +237,6 @@ class Instances:
             else:
                 self._change(pointers, stream)
             error = launch(self._launching.address, self._handle)
-            if error == _NO_CONTEXT:  # the first call of a thread that only replays
-                activate(self._device)
-                error = launch(self._launching.address, self._handle)
             if error:
                 check((driver.CUresult(error),), "launching a graph")
             if self._always:
@@ -312,7 +311,7 @@ class Instances:
             driver.cuGraphDestroy(graph)
 
     def __del__(self) -> None:
-        if driver is not None:
+        if not is_finalizing():  # by then the driver's functions are gone, and all else goes
             self.close()
 
     def _change_stream(self, stream: Any) -> None:
@@ -400,7 +399,6 @@ class Instances:
 
     def _instantiate(self, words: Words) -> Instance:
         """An instance for good."""
-        activate(self._device)
         for node in self._nodes:
             node.image.bind(words)
             params = driver.cuGraphKernelNodeSetParams(node.handle, node.params)
@@ -424,9 +422,6 @@ class Instances:
             image: BoundImage = node.image
             image.bind(words)
             error = repoint(instance.address, node.address, node.params, node.params_address)
-            if error == _NO_CONTEXT:
-                activate(self._device)
-                error = repoint(instance.address, node.address, node.params, node.params_address)
             if error:
                 check((driver.CUresult(error),), "repointing a graph")
         self._bound = words
@@ -442,7 +437,6 @@ class Instances:
 
     def _copy(self, words: Words, static: Statics, stream: Any) -> Words:
         """Copy arguments into their static buffers; the words with those in place of them."""
-        activate(self._device)
         replaced = list(words)
         for item in static:
             if item.memory is None:
