@@ -16,6 +16,10 @@ COMPILED += $(filter $(wildcard $(COMPILED:.pxd=.py) $(COMPILED:.pxd=.pyx)),$(CO
 BIN := $(VENV)/bin
 comma := ,
 
+# What must hold of the call path as Python, too, where it is compiled.
+CALL_TESTS := $(addprefix tests/,footguns $(addsuffix .py,$(addprefix test_,binding cache call guards \
+	memory properties surprises)))
+
 .PHONY: help demo test gpu-test lint bench fuzz clean
 .DELETE_ON_ERROR:
 
@@ -33,6 +37,7 @@ demo: $(VENV)/.has-examples
 
 test: $(VENV)/.has-test
 	$(BIN)/python -m pytest
+	$(if $(wildcard graphjit/*.so),GRAPHJIT_PURE_PYTHON=1 $(BIN)/python -m pytest -q $(CALL_TESTS))
 
 gpu-test: $(VENV)/.has-test
 	$(BIN)/python -m pytest tests -m gpu
