@@ -20,9 +20,6 @@ cdef class HostMemory(Memory):
     cdef object _size
     cdef object _hold(self, object nbytes, object block)
 
-cdef class MovedMemory(Memory):
-    cdef HostMemory _root
-
 cdef class AdoptedMemory(Memory):
     cdef public object owner
 

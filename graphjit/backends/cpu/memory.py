@@ -110,37 +110,13 @@ class HostMemory(Memory):
         return _bytes_interface(self.address, self.nbytes)
 
     def _moved(self) -> Memory:
-        return MovedMemory(self.address, self.nbytes, self)
+        # This keeps the block: another thread's call may be reading it.
+        return AdoptedMemory(self.address, self.nbytes, self, self.exported)
 
     def __del__(self) -> None:
         block = self._block
         if _blocks is not None and block is not None and getrefcount(self) == _alone:
             _blocks.give(self._size, block)
-
-
-class MovedMemory(Memory):
-    """Host memory that was given away: by the first owner, which others may still be reading.
-
-    Parameters
-    ----------
-    address, nbytes : int
-        Where it is, and its size.
-    root : HostMemory
-        What has the block.
-    """
-
-    __slots__ = ("_root",)
-
-    def __init__(self, address: int, nbytes: int, root: HostMemory) -> None:
-        Memory.__init__(self, address, nbytes, None)
-        self._root = root
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        return _bytes_interface(self.address, self.nbytes)
-
-    def _moved(self) -> Memory:
-        return MovedMemory(self.address, self.nbytes, self._root)
 
 
 class AdoptedMemory(Memory):
@@ -154,21 +130,23 @@ class AdoptedMemory(Memory):
         Size.
     owner : object
         Kept alive.
+    exported : bool
+        Whether others may use it without a word.
     """
 
     __slots__ = ("owner",)
 
-    def __init__(self, address: int, nbytes: int, owner: object) -> None:
+    def __init__(self, address: int, nbytes: int, owner: object, exported: bool = True) -> None:
         Memory.__init__(self, address, nbytes, None)
         self.owner = owner
-        self.exported = True
+        self.exported = exported
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
         return _bytes_interface(self.address, self.nbytes)
 
     def _moved(self) -> Memory:
-        return AdoptedMemory(self.address, self.nbytes, self.owner)
+        return AdoptedMemory(self.address, self.nbytes, self.owner, self.exported)
 
 
 class HostAllocator(Allocator):
