@@ -13,6 +13,7 @@ MODULES = (
     "graphjit/_locks.py",
     "graphjit/_activity.py",
     "graphjit/_guards.py",
+    "graphjit/_inputs.py",
     "graphjit/_replay.py",
     "graphjit/_dispatch.py",
     "graphjit/schedule/scalar_words.py",
@@ -23,6 +24,7 @@ MODULES = (
     "graphjit/backends/cuda/memory.py",
     "graphjit/backends/cuda/calls.pyx",
     "graphjit/backends/cuda/image.py",
+    "graphjit/backends/cuda/nodes.py",
     "graphjit/backends/cuda/instances.py",
     "graphjit/backends/cuda/executable.py",
 )

@@ -45,7 +45,8 @@ from graphjit._intercept import install as _install
 from graphjit._make_graph import make_graph
 from graphjit._misses import explain_misses
 from graphjit._stages import Compiled, Lowered, Traced
-from graphjit.backends.base import BindingStats, Device
+from graphjit.backends.base import Device
+from graphjit.backends.binding_stats import BindingStats
 from graphjit.kernel.frontend import declare_effects
 
 _install()

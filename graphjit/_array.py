@@ -59,6 +59,7 @@ class Array(Handle, Shaped):
     """
 
     __slots__ = ()
+    _aval: ArrayAval
 
     def __init__(self, memory: Memory, address: int, aval: ArrayAval) -> None:
         Handle.__init__(self, memory, address, aval)

@@ -12,9 +12,10 @@ from graphjit._adoption import adopt
 from graphjit._array import Array
 from graphjit._aval import ArrayAval, Aval, array_aval
 from graphjit._graph import Graph, View
+from graphjit._inputs import Input
 from graphjit._layout import Layout, contiguous, layout_of
 from graphjit._memory import Handle, Memory
-from graphjit._replay import Input, Overlaps
+from graphjit._replay import Overlaps
 from graphjit.backends.base import Device
 
 _BYTE = np.dtype(np.uint8)

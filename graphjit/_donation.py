@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from graphjit._array import Array
 from graphjit._errors import ArgumentError
+from graphjit._inputs import Closures, Input, Leaves
 from graphjit._location import called_at
 from graphjit._memory import Handle
-
-if TYPE_CHECKING:
-    from graphjit._replay import Closures, Input, Leaves
 
 
 def refuse(

@@ -18,7 +18,7 @@ from graphjit._pytrees import is_pytree
 from graphjit._signature import Arguments, Signature
 from graphjit._stages import Compiled, Lowered, Options, Traced
 from graphjit._tracing import trace
-from graphjit.backends.base import BindingStats
+from graphjit.backends.binding_stats import BindingStats
 
 _CACHE_SIZE = 128
 _CACHE_BYTES = 8 * 2**30

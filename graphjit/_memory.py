@@ -7,13 +7,10 @@ Compiled where there is a C compiler (see `setup.py`): every call makes and drop
 from __future__ import annotations
 
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphjit._errors import ClosedError
 from graphjit._location import called_at
-
-if TYPE_CHECKING:
-    from graphjit._aval import ArrayAval
 
 
 class _Gone:
@@ -155,7 +152,7 @@ class Handle:
 
     __slots__ = ("__weakref__", "_aval", "_memory", "_start")
 
-    def __init__(self, memory: Memory, start: int, aval: ArrayAval) -> None:
+    def __init__(self, memory: Memory, start: int, aval: Any) -> None:
         self._memory = memory
         self._start = start
         self._aval = aval

@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphjit._cache import CacheInfo
-    from graphjit._graphed import Graphed
     from graphjit._stages import Lowered, Traced
-    from graphjit.backends.base import BindingStats
+    from graphjit.backends.binding_stats import BindingStats
 
 
 class BoundMethod:
     """A graphed method bound to an instance that is a pytree, and so an argument like any other."""
 
-    def __init__(self, graphed: Graphed, instance: Any) -> None:
+    def __init__(self, graphed: Any, instance: Any) -> None:
         self._graphed = graphed
         self.__self__ = instance
 
@@ -26,15 +25,18 @@ class BoundMethod:
 
     def trace(self, /, *args: Any, **kwargs: Any) -> Traced:
         """As `Graphed.trace`."""
-        return self._graphed.trace(self.__self__, *args, **kwargs)
+        traced: Traced = self._graphed.trace(self.__self__, *args, **kwargs)
+        return traced
 
     def lower(self, /, *args: Any, **kwargs: Any) -> Lowered:
         """As `Graphed.lower`."""
-        return self._graphed.lower(self.__self__, *args, **kwargs)
+        lowered: Lowered = self._graphed.lower(self.__self__, *args, **kwargs)
+        return lowered
 
     def cache_info(self) -> CacheInfo:
         """As `Graphed.cache_info`; the cache is that of all instances."""
-        return self._graphed.cache_info()
+        info: CacheInfo = self._graphed.cache_info()
+        return info
 
     def cache_clear(self) -> None:
         """As `Graphed.cache_clear`; the cache is that of all instances."""
@@ -42,4 +44,5 @@ class BoundMethod:
 
     def binding_stats(self) -> BindingStats:
         """As `Graphed.binding_stats`; the cache is that of all instances."""
-        return self._graphed.binding_stats()
+        stats: BindingStats = self._graphed.binding_stats()
+        return stats

@@ -1,4 +1,5 @@
 cimport cython
+from graphjit._inputs cimport Input
 from graphjit._memory cimport Allocator, Handle, Memory
 from graphjit.backends.executable cimport Executable
 
@@ -8,13 +9,6 @@ cdef object GONE
 cdef object _new_array
 cdef object _donation
 cdef object _scalars
-
-cdef class Input:
-    cdef public Py_ssize_t leaf
-    cdef public Py_ssize_t low
-    cdef public bint written
-    cdef public str name
-    cpdef Handle alive(self, tuple leaves, str function)
 
 cdef class Result:
     cdef public int kind

@@ -11,17 +11,12 @@ from typing import Any
 
 from graphjit import _donation, _scalars
 from graphjit._array import Array
-from graphjit._errors import ClosedError
 from graphjit._graph import Scalar
-from graphjit._location import called_at
+from graphjit._inputs import Closures, Input, Leaves
 from graphjit._memory import GONE, Allocator, Handle, Memory
 from graphjit._static_results import StaticResults
 from graphjit.backends.executable import Executable
 
-# Named, since Cython takes the bare types for ones of C in signatures of compiled functions.
-Leaves = tuple[Any, ...]
-# Arrays, with what to add to their address to get the lowest, and whether they are written.
-Closures = tuple[tuple[Handle, int, bool], ...]
 # Groups of external buffers that share memory, by buffer index.
 Overlaps = tuple[tuple[int, ...], ...]
 
@@ -34,39 +29,6 @@ CLOSURE_VIEW = 3
 SCALAR = 4
 FIXED = 5  # something that depends on no argument
 COPIED = 6  # a copy of an array that the function made while it was traced
-
-
-class Input:
-    """One argument buffer.
-
-    Parameters
-    ----------
-    leaf : int
-        Which argument leaf.
-    low : int
-        What to add to the address of its first element to get the lowest address.
-    written : bool
-        Whether a kernel may write it.
-    name : str
-        What the user calls it, for messages.
-    """
-
-    __slots__ = ("leaf", "low", "name", "written")
-
-    def __init__(self, leaf: int, low: int, written: bool, name: str) -> None:
-        self.leaf = leaf
-        self.low = low
-        self.written = written
-        self.name = name
-
-    def alive(self, leaves: Leaves, function: str) -> Handle:
-        """The array; raises ClosedError if it was closed or donated."""
-        array: Handle = leaves[self.leaf]
-        if array._memory.stream is GONE:
-            raise ClosedError(
-                f"{function}(): argument {self.name}: {array._memory._lost}{called_at()}"
-            )
-        return array
 
 
 class Result:

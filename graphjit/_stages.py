@@ -20,6 +20,7 @@ from graphjit._differences import differences
 from graphjit._errors import ArgumentError, ClosedError, DeviceError
 from graphjit._graph import Graph, ScalarRef
 from graphjit._guards import Guard
+from graphjit._inputs import Input
 from graphjit._location import called_at
 from graphjit._locks import make_lock
 from graphjit._replay import (
@@ -30,14 +31,13 @@ from graphjit._replay import (
     FIXED,
     FRESH,
     SCALAR,
-    Input,
     Overlaps,
     Replay,
     Result,
 )
 from graphjit._signature import Key, Signature
 from graphjit._static_results import StaticResults
-from graphjit.backends.base import BindingStats
+from graphjit.backends.binding_stats import BindingStats
 from graphjit.schedule.schedule import Schedule, schedule
 
 

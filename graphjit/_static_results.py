@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphjit._array import Array
 from graphjit._errors import ArgumentError
+from graphjit._inputs import Input, Leaves
 from graphjit._location import called_at
 from graphjit._memory import GONE, Allocator, Memory
-
-if TYPE_CHECKING:
-    from graphjit._replay import Input, Leaves
 
 
 class StaticResults:

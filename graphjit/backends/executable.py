@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphjit.backends.base import BindingStats
+from graphjit.backends.binding_stats import BindingStats
 
 # Named, since Cython takes the bare types for ones of C in the signature of a compiled function.
 Pointers = list[int]

@@ -11,7 +11,7 @@ from typing import Any
 
 from graphjit._layout import Layout
 from graphjit._locks import Turn
-from graphjit.backends.base import BindingStats
+from graphjit.backends.binding_stats import BindingStats
 from graphjit.backends.cpu.memory import HostMemory, view_at
 from graphjit.backends.cpu.program import Program
 from graphjit.backends.cpu.steps import step

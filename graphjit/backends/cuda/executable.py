@@ -16,11 +16,12 @@ from cuda.bindings import driver
 
 from graphjit._graph import Access, Copy, Fill, Node, View
 from graphjit._layout import Layout, contiguous, overlap
-from graphjit.backends.base import BindingStats
+from graphjit.backends.binding_stats import BindingStats
 from graphjit.backends.cuda.driver import activate, check
 from graphjit.backends.cuda.image import BoundImage
-from graphjit.backends.cuda.instances import Instances, KernelNode, StaticInput
+from graphjit.backends.cuda.instances import Instances
 from graphjit.backends.cuda.memory_kernels import copy_launch, fill_launch
+from graphjit.backends.cuda.nodes import KernelNode, StaticInput
 from graphjit.backends.executable import Executable, Pointers
 from graphjit.kernel import frontend
 from graphjit.kernel.packing import Address, pack_launch

@@ -3,6 +3,7 @@ from graphjit._locks cimport Turn
 from graphjit._memory cimport Memory
 from graphjit.backends.cuda.calls cimport launch, repoint
 from graphjit.backends.cuda.image cimport BoundImage
+from graphjit.backends.cuda.nodes cimport Instance, KernelNode, StaticInput
 
 # C variables: a compiled module looks its Python globals up at every use.
 cdef object check
@@ -12,26 +13,6 @@ cdef double _REPOINT
 cdef long long _SAMPLED
 cdef long long _MAX_KNOWN
 cdef object driver
-
-cdef class Instance:
-    cdef public object handle
-    cdef public unsigned long long address
-    cdef public bint is_open
-
-cdef class KernelNode:
-    cdef public object handle
-    cdef public unsigned long long address
-    cdef public unsigned long long params_address
-    cdef public BoundImage image
-    cdef public long long mark
-    cdef public object params
-
-cdef class StaticInput:
-    cdef public Py_ssize_t slot
-    cdef public object nbytes
-    cdef public object copy
-    cdef public bint written
-    cdef public Memory memory
 
 cdef class Instances:
     cdef object _device

@@ -19,10 +19,11 @@ from cuda.bindings import driver
 from graphjit._errors import ClosedError
 from graphjit._locks import Turn
 from graphjit._memory import Memory
-from graphjit.backends.base import BindingStats
+from graphjit.backends.binding_stats import BindingStats
 from graphjit.backends.cuda.calls import launch, load, repoint
 from graphjit.backends.cuda.driver import activate, check, current_device
 from graphjit.backends.cuda.image import BoundImage
+from graphjit.backends.cuda.nodes import Instance, KernelNode, StaticInput
 from graphjit.backends.executable import Pointers
 
 # Microseconds, on an H200: repointing a node; an instance and each of its nodes; a copy.
@@ -36,69 +37,6 @@ _MAX_INSTANCES = 8
 _SAMPLED = 4
 # Sets of words that are remembered.
 _MAX_KNOWN = 128
-
-
-class Instance:
-    """An instantiated graph.
-
-    Parameters
-    ----------
-    made : CUgraphExec
-        What `cuGraphInstantiate` gave.
-    """
-
-    __slots__ = ("address", "handle", "is_open")
-
-    def __init__(self, made: Any) -> None:
-        self.handle = made
-        self.address = int(made)
-        self.is_open = True
-
-    def destroy(self) -> None:
-        """Destroy it; this waits for nothing, the driver frees it when its launches are over."""
-        self.is_open = False
-        driver.cuGraphExecDestroy(self.handle)
-
-
-class KernelNode:
-    """A kernel node: its handle, its parameters in host memory, and the driver's structure."""
-
-    __slots__ = ("address", "handle", "image", "mark", "params", "params_address")
-
-    def __init__(self, handle: Any, image: BoundImage, params: Any) -> None:
-        self.handle = handle
-        self.address = int(handle)
-        self.image = image
-        self.params = params
-        self.params_address = int(params.getPtr())
-        self.mark = 0  # which search found it last
-
-
-class StaticInput:
-    """An argument that can be copied into a buffer of the executable's own.
-
-    Parameters
-    ----------
-    slot : int
-        Its slot.
-    nbytes : int
-        Bytes it spans.
-    copy : callable
-        Copies its elements: from an address to another, on a stream.
-    written : bool
-        Whether a kernel may write it: then it is copied back.
-    """
-
-    __slots__ = ("copy", "memory", "nbytes", "slot", "written")
-
-    def __init__(
-        self, slot: int, nbytes: int, copy: Callable[[int, int, Any], None], written: bool
-    ) -> None:
-        self.slot = slot
-        self.nbytes = nbytes
-        self.copy = copy
-        self.written = written
-        self.memory: Memory | None = None
 
 
 # Named, since Cython takes the bare types for ones of C in signatures of compiled functions.
@@ -196,7 +134,7 @@ class Instances:
         # The words of the last call, its pointers if they were all, and what it launched.
         self._last: Words | None = None
         self._pointers: list[int] | None = None
-        # The same of the call before, if it has an instance for good.
+        # The same of the call before, if that instance is still bound to them.
         self._other: list[int] | None = None
         self._launched: Instance = self._exec
         self._launching: Instance = self._exec
@@ -259,9 +197,8 @@ class Instances:
         self._select(words, stream)
         # Not if they were replaced, by copies that the next call must make anew.
         self._pointers = pointers if self._last is words else None
-        if launched is not self._exec and self._launching is not self._exec:
-            if launched.is_open:
-                self._other, self._launched = before, launched
+        if launched is not self._launching and launched.is_open:
+            self._other, self._launched = before, launched
 
     def _select(self, words: Words, stream: Any) -> None:
         """Choose what to launch for these words, and bind it."""
