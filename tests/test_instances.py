@@ -194,7 +194,7 @@ def test_two_bindings_in_turns_get_an_instance_each(cuda):
     before = stats.same
     for _ in range(10):
         program.call((64, 128), ())
-    assert program.instances.stats().same == before + 9
+    assert program.instances.stats().same == before + 10
 
 
 def test_an_argument_of_many_nodes_is_copied(cuda):
