@@ -238,3 +238,33 @@ def test_a_failed_repoint_leaves_nothing_bound(cuda):
     module.repoint = driver.repoint
     for pointers in ((64, 128), (192, 256), (64, 128)):
         program.call(pointers, ())
+
+
+def test_parameters_are_written_where_the_driver_reads_them():
+    """Of random images, with one slot that never changes and without; compiled if it is."""
+    import ctypes
+
+    from graphjit.backends.cuda.image import BoundImage
+    from graphjit.kernel.packing import ParamImage, Relocation
+
+    rng = random.Random(0)
+    for _ in range(300):
+        count, slots = rng.randint(1, 12), rng.randint(1, 6)
+        fixed = rng.choice([None, *range(slots)])
+        relocations = tuple(
+            Relocation(8 * k, rng.randrange(slots), rng.choice([None, 0, 5, -7, 1 << 40]), 8)
+            for k in range(count)
+            if rng.random() < 0.7
+        )
+        data = ParamImage(bytes(8 * count), tuple(range(0, 8 * count, 8)), relocations)
+        values = [rng.getrandbits(64) for _ in range(slots)]
+        image = BoundImage(data, fixed, values[fixed] if fixed is not None else 0)
+        image.bind(tuple(value for slot, value in enumerate(values) if slot != fixed))
+        pointers = (ctypes.c_void_p * count).from_address(image.address)
+        got = [ctypes.c_uint64.from_address(pointer).value for pointer in pointers]
+        expected = [0] * count
+        for r in relocations:
+            expected[r.target // 8] = (values[r.slot] + (r.addend or 0)) % 2**64
+        assert got == expected
+        moving = {r.slot for r in relocations if r.slot != fixed}
+        assert image.words == {slot - (fixed is not None and slot > fixed) for slot in moving}

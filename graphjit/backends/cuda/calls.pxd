@@ -1,4 +1,4 @@
-cpdef object write_words(tuple places, tuple words)
+cpdef object write_words(bytes places, tuple words)
 
 cpdef int launch(unsigned long long executable, unsigned long long stream) noexcept
 cpdef int repoint(

@@ -7,18 +7,29 @@ half a microsecond a call to convert arguments and results.
 from __future__ import annotations
 
 import ctypes
+import struct
 from typing import Any
 
 from cuda.bindings import driver
+
+PLACE = struct.Struct("=QQQ")
 
 
 def load() -> None:
     """Find the functions; before the first call of them."""
 
 
-def write_words(places: Any, words: Any) -> None:
-    """Write words to host memory: for each place its address, which word, and what to add."""
-    for address, word, addend in places:
+def write_words(places: bytes, words: Any) -> None:
+    """Write words to host memory.
+
+    Parameters
+    ----------
+    places : bytes
+        Packed by `PLACE`, for each word: its address, which it is, and what to add to it.
+    words : tuple of int
+        The words.
+    """
+    for address, word, addend in PLACE.iter_unpack(places):
         ctypes.c_uint64.from_address(address).value = words[word] + addend
 
 

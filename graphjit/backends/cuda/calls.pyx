@@ -1,9 +1,13 @@
 # cython: language_level=3
 """The driver calls of every replay, straight to the driver; see `calls.py`."""
 
+import struct
+
 from cuda.bindings import driver
 
 from graphjit.backends.cuda.driver import check
+
+PLACE = struct.Struct("=QQQ")
 
 ctypedef int (*Launch)(void *, void *) noexcept nogil
 ctypedef int (*Repoint)(void *, void *, void *) noexcept nogil
@@ -26,17 +30,14 @@ def load():
         _launch = <Launch><void *>entry(b"cuGraphLaunch")
 
 
-cpdef object write_words(tuple places, tuple words):
-    cdef unsigned long long address, word
-    cdef long long addend
-    cdef Py_ssize_t index
-    cdef tuple place
-    for place in places:
-        address = place[0]
-        index = place[1]
-        word = words[index]
-        addend = place[2]
-        (<unsigned long long *>address)[0] = word + <unsigned long long>addend
+cpdef object write_words(bytes places, tuple words):
+    cdef Py_ssize_t count = len(places) // 24, index
+    cdef const unsigned long long *place = <const unsigned long long *><const char *>places
+    cdef unsigned long long word
+    for index in range(count):
+        word = words[<Py_ssize_t>place[1]]
+        (<unsigned long long *>place[0])[0] = word + place[2]
+        place += 3
 
 
 cpdef int launch(unsigned long long executable, unsigned long long stream) noexcept:

@@ -4,7 +4,6 @@ cdef class BoundImage:
     cdef object _data
     cdef object _pointers
     cdef public object address
-    cdef object _base
-    cdef tuple _relocations
+    cdef bytes _relocations
     cdef public object words
     cpdef object bind(self, tuple words)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 
-from graphjit.backends.cuda.calls import write_words
+from graphjit.backends.cuda.calls import PLACE, write_words
 from graphjit.kernel.packing import ParamImage
 
 # Named, since Cython takes the bare type for one of C in the signature of a compiled function.
@@ -34,16 +34,15 @@ class BoundImage:
             *(base + offset for offset in image.offsets)
         )
         self.address = ctypes.addressof(self._pointers)
-        self._base = base
         moving = []
         for relocation in image.relocations:
             place, slot = base + relocation.target, relocation.slot
+            addend = (relocation.addend or 0) % 2**64
             if slot == fixed:
-                write_words(((place, 0, relocation.addend or 0),), (value,))
+                write_words(PLACE.pack(place, 0, addend), (value,))
             else:
-                word = slot - 1 if fixed is not None and slot > fixed else slot
-                moving.append((place, word, relocation.addend or 0))
-        self._relocations = tuple(moving)
+                moving.append((place, slot - (fixed is not None and slot > fixed), addend))
+        self._relocations = b"".join(PLACE.pack(*each) for each in moving)
         self.words = frozenset(word for _, word, _ in moving)
 
     def bind(self, words: Words) -> None:

@@ -34,7 +34,7 @@ _COPY = 2.5
 _COPY_BYTES = 1.5e6  # in a microsecond
 _MAX_INSTANCES = 8
 # Of so many calls that repoint or copy, the costs of one are noted.
-_SAMPLED = 4
+_SAMPLED = 8
 # Sets of words that are remembered.
 _MAX_KNOWN = 128
 
@@ -282,7 +282,10 @@ class Instances:
         if self._unpaid == _SAMPLED:
             # It is enough to look at some of the calls: those that come again are met.
             self._unpaid = 0
-            spent += _SAMPLED * (_REPOINT * len(stale) + sum(map(_copying, copied)))
+            cost = _REPOINT * len(stale)
+            if copied:
+                cost += sum(map(_copying, copied))
+            spent += _SAMPLED * cost
             if spent >= self._price:
                 instance = self._instantiate(words)
                 self._last = words
