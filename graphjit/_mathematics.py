@@ -128,16 +128,28 @@ def standing_in(places: Iterable[Place]) -> Iterator[None]:
     try:
         for place in (*_modules, *places):
             if type(stand_in_for(_read(place))) is StandIn:
+                taken.append(place)
                 with _lock:
                     _take(place)
-                taken.append(place)
         yield
     finally:
-        with _lock:
-            for place in taken:
-                _release(place)
+        _release_all(taken)
         for name in set(sys.modules) - known:
             _clean(getattr(sys.modules.get(name), "__dict__", {}))
+
+
+def _release_all(places: list[Place]) -> None:
+    """Give up places, come what may: Ctrl-C must not leave stand-ins in `math` for good."""
+    interrupted: BaseException | None = None
+    while places:
+        try:
+            with _lock:
+                _release(places[-1])
+                places.pop()
+        except KeyboardInterrupt as error:
+            interrupted = error
+    if interrupted is not None:
+        raise interrupted
 
 
 def _take(place: Place) -> None:
@@ -149,6 +161,8 @@ def _take(place: Place) -> None:
 
 
 def _release(place: Place) -> None:
+    if _key(place) not in _users:
+        return  # an exception from a signal came before it was taken, or after it was given up
     users = _users[_key(place)][1] - 1
     _users[_key(place)] = (place, users)
     if users == 0:
