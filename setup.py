@@ -4,8 +4,10 @@ GRAPHJIT_PURE_PYTHON=1 leaves them as they are.
 """
 
 import os
+import warnings
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 # Each has a .pxd beside it that gives its classes C fields.
 MODULES = (
@@ -31,7 +33,7 @@ MODULES = (
 
 
 def extensions() -> list[Extension]:
-    """The compiled modules, each of which may fail to compile."""
+    """The compiled modules."""
     if os.environ.get("GRAPHJIT_PURE_PYTHON", "0") not in ("", "0"):
         return []
     from Cython.Build import cythonize
@@ -39,16 +41,33 @@ def extensions() -> list[Extension]:
     # Without debugging information it builds sooner.
     options = [] if os.name == "nt" else ["-O3", "-g0"]
     made = [
-        Extension(
-            path.rpartition(".")[0].replace("/", "."),
-            [path],
-            extra_compile_args=options,
-            optional=True,
-        )
+        Extension(path.rpartition(".")[0].replace("/", "."), [path], extra_compile_args=options)
         for path in MODULES
     ]
     # Python's own semantics: nothing is traded for speed but what the .pxd files say.
     return cythonize(made, build_dir="build", compiler_directives={"language_level": 3})
 
 
-setup(ext_modules=extensions(), options={"build_ext": {"parallel": os.cpu_count()}})
+class BuildAllOrNone(build_ext):
+    """Compiles all modules, or none where one fails: compiled ones need each other."""
+
+    def run(self) -> None:
+        """Compile them."""
+        in_place = self.inplace
+        try:
+            super().run()
+        except Exception as error:
+            warnings.warn(f"graphjit's call path is not compiled, and runs slower: {error}")
+            for self.inplace in (0, in_place):
+                for extension in self.extensions:
+                    file = self.get_ext_fullpath(extension.name)
+                    if os.path.exists(file):
+                        os.remove(file)
+            self.extensions = []
+
+
+setup(
+    ext_modules=extensions(),
+    cmdclass={"build_ext": BuildAllOrNone},
+    options={"build_ext": {"parallel": os.cpu_count()}},
+)
