@@ -57,7 +57,8 @@ class BuildAllOrNone(build_ext):
         try:
             super().run()
         except Exception as error:
-            warnings.warn(f"graphjit's call path is not compiled, and runs slower: {error}")
+            problem = f"graphjit's call path is not compiled, and runs slower: {error}"
+            warnings.warn(problem, stacklevel=2)
             for self.inplace in (0, in_place):
                 for extension in self.extensions:
                     file = self.get_ext_fullpath(extension.name)
