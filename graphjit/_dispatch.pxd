@@ -33,5 +33,6 @@ cdef class Dispatcher:
     cdef public long long _clock
     cdef bint _is_like_last(self, tuple args, tuple kind)
     cdef object _look_up(self, tuple args, dict kwargs)
+    cdef object _run(self, Known known, tuple leaves, tuple given, tuple args, dict kwargs)
 
 cdef tuple _ordered(tuple given, Known known)

@@ -123,16 +123,23 @@ class Dispatcher:
         known: Known | None = self._last
         if known is not None and not kwargs and self._is_like_last(args, known.kind):
             if changed(known.guards) is None:
-                self._hits += 1
-                self._clock += 1
-                known.replay.used = self._clock
-                stream = current_stream() if self._activity.streams else None
-                try:
-                    return known.replay.run(args, args, stream)
-                except IntegerRangeError:
-                    self._hits -= 1
-                    return self._call_anew(args, kwargs, known.kind)
+                return self._run(known, args, args, args, kwargs)
         return self._look_up(args, kwargs)
+
+    def _run(
+        self, known: Known, leaves: Values, given: Values, args: Values, kwargs: dict[str, Any]
+    ) -> Any:
+        """Answer a call with what is known to answer it."""
+        self._hits += 1
+        self._clock += 1
+        known.replay.used = self._clock
+        stream = current_stream() if self._activity.streams else None
+        try:
+            return known.replay.run(leaves, given, stream)
+        except IntegerRangeError:
+            # An integer that Numba types as uint64: another signature.
+            self._hits -= 1
+            return self._call_anew(args, kwargs, known.kind)
 
     def _is_like_last(self, args: Values, kind: Values) -> bool:
         """Whether arguments have the avals and classes of the last call's."""
@@ -171,19 +178,12 @@ class Dispatcher:
         kind = tuple(key)
         known: Known | None = self._known.get(kind)
         if known is not None and changed(known.guards) is None:
-            self._hits += 1
-            self._clock += 1
-            known.replay.used = self._clock
             if leaves is args and known.is_direct:
                 self._last = known
             if known.order is not None:
                 leaves = _ordered(leaves, known)
                 given = _ordered(given, known)
-            stream = current_stream() if self._activity.streams else None
-            try:
-                return known.replay.run(leaves, given, stream)
-            except IntegerRangeError:
-                self._hits -= 1  # an integer that Numba types as uint64: another signature
+            return self._run(known, leaves, given, args, kwargs)
         return self._call_anew(args, kwargs, kind)
 
     def _looked_into(self, given: Values, key: list[Any]) -> tuple[Values, Values]:

@@ -3,7 +3,8 @@
 Binding a call costs the least of: nothing, where an instance is bound to its pointers already;
 repointing the nodes that use what changed (about 0.8 µs each); or copying arguments that many nodes
 use into static buffers. A set of pointers gets an instance of its own once it has cost as much as
-one: whatever comes, that costs at most twice what knowing the future would have.
+one: whatever comes, that costs about twice what knowing the future would have, at most (about,
+since the costs of some calls stand for all).
 
 Compiled where there is a C compiler (see `setup.py`).
 """
