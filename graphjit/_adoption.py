@@ -13,7 +13,7 @@ from graphjit._array import Array
 from graphjit._aval import ArrayAval, array_aval
 from graphjit._context import current_stream, default_device, stream_address
 from graphjit._errors import ArgumentError, DeviceError, DTypeError
-from graphjit._layout import Layout, contiguous
+from graphjit._layout import Layout, contiguous, layout_of
 from graphjit._location import called_at
 from graphjit._memory import Memory
 from graphjit.backends.base import Device
@@ -144,6 +144,13 @@ def _described(
     layout = Layout(shape, strides or contiguous(shape, dtype).strides, dtype)
     low, high = layout.extent
     return array_aval(layout, device, readonly), low, high - low
+
+
+def host_aval(host: Any, device: Device) -> ArrayAval:
+    """The aval of a NumPy array or structured scalar for use on a device."""
+    if isinstance(host, np.void):
+        return array_aval(Layout((), (), host.dtype), device, record=True)
+    return array_aval(layout_of(host), device, not host.flags.writeable)
 
 
 def _over(

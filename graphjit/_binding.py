@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from graphjit import backends
-from graphjit._adoption import adopt
+from graphjit._adoption import adopt, host_aval
 from graphjit._array import Array
-from graphjit._aval import ArrayAval, Aval, array_aval
+from graphjit._aval import ArrayAval, Aval
 from graphjit._graph import Graph, View
 from graphjit._inputs import Input
 from graphjit._layout import Layout, contiguous, layout_of
@@ -196,7 +196,7 @@ class Staged:
         self._binding = binding
         self._written: list[tuple[Memory, np.ndarray[Any, Any]]] = []
         self._stream = stream
-        avals = [_host_aval(host, binding.device) for host, _, _ in hosts]
+        avals = [host_aval(host, binding.device) for host, _, _ in hosts]
         if binding.device.backend == "cpu":
             self.arrays = [
                 _in_place(host, aval, binding)
@@ -246,14 +246,11 @@ def _input_layout(graph: Graph, leaf: int) -> Layout:
     return view.layout
 
 
-def _host_aval(host: Any, device: Device) -> ArrayAval:
-    if isinstance(host, np.void):
-        return array_aval(Layout((), (), host.dtype), device, record=True)
-    return array_aval(layout_of(host), device, not host.flags.writeable)
-
-
 def _in_place(host: Any, aval: ArrayAval, binding: Binding) -> Array:
-    """A host array on the CPU backend: an array over the same memory."""
+    """A host array or structured scalar on the CPU backend, as an array over the same memory."""
+    adopted = adopt(host, binding.device)
+    if adopted is not None:
+        return adopted
     low, high = aval.layout.extent
     address = np.asarray(host).ctypes.data
     memory = binding.backend.adopt(binding.device, address + low, high - low, host)

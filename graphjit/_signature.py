@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import optree
 
-from graphjit._adoption import adopt
+from graphjit._adoption import adopt, host_aval
 from graphjit._array import Array
-from graphjit._aval import ArrayAval, Aval, ScalarAval, array_aval
+from graphjit._aval import ArrayAval, Aval, ScalarAval
 from graphjit._context import default_device
 from graphjit._errors import ArgumentError, DeviceError, IntegerRangeError
-from graphjit._layout import Layout, layout_of
 from graphjit._location import called_at
 from graphjit._pytrees import NAMESPACE, Static, flatten, leaf_names
 from graphjit._scalars import UInt64Integer
@@ -305,10 +304,8 @@ def _leaf(value: Any, where: _Where, index: int) -> Any:
 def _aval(leaf: Any, device: Device) -> Aval:
     if isinstance(leaf, Array):
         return leaf._aval
-    if isinstance(leaf, np.ndarray):
-        return array_aval(layout_of(leaf), device, not leaf.flags.writeable)
-    if isinstance(leaf, np.void):
-        return array_aval(Layout((), (), leaf.dtype), device, record=True)
+    if isinstance(leaf, np.ndarray | np.void):
+        return host_aval(leaf, device)
     return ScalarAval(type(leaf))
 
 
