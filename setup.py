@@ -11,6 +11,7 @@ from setuptools.command.build_ext import build_ext
 
 # Each has a .pxd beside it that gives its classes C fields.
 MODULES = (
+    "graphjit/_interpreter.pyx",
     "graphjit/_memory.py",
     "graphjit/_locks.py",
     "graphjit/_activity.py",

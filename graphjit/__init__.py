@@ -47,7 +47,7 @@ from graphjit._misses import explain_misses
 from graphjit._stages import Compiled, Lowered, Traced
 from graphjit.backends.base import Device
 from graphjit.backends.binding_stats import BindingStats
-from graphjit.kernel.frontend import declare_effects
+from graphjit.kernel.declarations import declare_effects
 
 _install()
 

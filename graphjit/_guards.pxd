@@ -1,3 +1,5 @@
+from graphjit._interpreter cimport function_attribute
+
 # C variables: a compiled module looks its Python globals up at every use.
 cdef object _missing
 
@@ -14,6 +16,9 @@ cdef class CellGuard(Guard):
     pass
 
 cdef class AttributeGuard(Guard):
+    pass
+
+cdef class FunctionGuard(Guard):
     pass
 
 cdef class ArrayGuard(Guard):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from graphjit._interpreter import function_attribute
 from graphjit._mathematics import Place, original_of
 
 MISSING = object()
@@ -103,6 +104,16 @@ class AttributeGuard(Guard):
     def current(self) -> Any:
         """What the attribute is now."""
         return getattr(self.holder, self.name, _missing)
+
+
+class FunctionGuard(Guard):
+    """The code or the defaults of a function."""
+
+    __slots__ = ()
+
+    def current(self) -> Any:
+        """What they are now."""
+        return function_attribute(self.holder, self.name)
 
 
 class ArrayGuard(Guard):

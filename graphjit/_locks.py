@@ -6,13 +6,15 @@ import os
 import threading
 import time
 import weakref
-from threading import get_ident
 from typing import Any
+
+from graphjit._interpreter import thread_ident
 
 # Seconds between two looks at a turn that another thread has.
 _LONGEST_PAUSE = 2e-4
 # Seconds after which a turn that nobody says to have is taken.
 _LOST = 1.0
+_NOBODY = 0  # no thread's number
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -42,13 +44,13 @@ class Turn:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._holder: int | None = None
+        self._holder = _NOBODY
         self._at_fork_reinit()
         _locks.add(self)
 
     def enter(self) -> None:
         """Wait until nobody is inside; raises RuntimeError if this thread is."""
-        me = get_ident()
+        me = thread_ident()
         try:
             self._free.pop()
         except IndexError:
@@ -57,7 +59,7 @@ class Turn:
 
     def leave(self) -> None:
         """Let others in."""
-        self._holder = None
+        self._holder = _NOBODY
         self._free.append(None)
 
     def try_enter(self) -> bool:
@@ -66,7 +68,7 @@ class Turn:
             self._free.pop()
         except IndexError:
             return False
-        self._holder = get_ident()
+        self._holder = thread_ident()
         return True
 
     def _wait(self, me: Any) -> None:
@@ -84,14 +86,14 @@ class Turn:
                 return
             except IndexError:
                 pause = min(pause + 5e-6, _LONGEST_PAUSE)
-            if self._holder is not None:
+            if self._holder != _NOBODY:
                 unheld = time.monotonic()
             elif time.monotonic() - unheld > _LOST:
                 return  # an exception from a signal came between taking it and saying so
 
     def _at_fork_reinit(self) -> None:
         self._free: list[None] = [None]
-        self._holder = None
+        self._holder = _NOBODY
 
 
 def _free_all() -> None:

@@ -1,3 +1,5 @@
+from graphjit._interpreter cimport reference_count
+
 cdef class _Probe:
     pass
 

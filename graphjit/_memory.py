@@ -6,10 +6,10 @@ Compiled where there is a C compiler (see `setup.py`): every call makes and drop
 
 from __future__ import annotations
 
-from sys import getrefcount
 from typing import Any
 
 from graphjit._errors import ClosedError
+from graphjit._interpreter import reference_count
 from graphjit._location import called_at
 
 
@@ -24,7 +24,7 @@ GONE = _Gone()
 
 
 ALONE = 0
-"""What `sys.getrefcount(self)` says in the `__del__` of an object that nothing refers to.
+"""What `reference_count(self)` says in the `__del__` of an object that nothing refers to.
 
 The garbage collector calls the `__del__` of all objects in a cycle before it frees any, and others
 of them may use the memory yet, or come back to life with it: then it says more.
@@ -39,7 +39,7 @@ class _Probe:
     def __del__(self) -> None:
         global ALONE
         if ALONE == 0:
-            ALONE = getrefcount(self)
+            ALONE = reference_count(self)
 
 
 _Probe()
@@ -161,7 +161,8 @@ class Handle:
         """Give the memory away; this handle and every other one to it is lost."""
         memory = self._memory
         moved = memory.move(why)
-        self._memory = memory._lost_twin()
+        if not memory.exported:  # who was given the address may keep no more than this handle
+            self._memory = memory._lost_twin()
         return moved
 
     @property

@@ -15,7 +15,16 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from graphjit._guards import MISSING, PLAIN, AttributeGuard, CellGuard, Guard, ItemsGuard, items_of
+from graphjit._guards import (
+    MISSING,
+    PLAIN,
+    AttributeGuard,
+    CellGuard,
+    FunctionGuard,
+    Guard,
+    ItemsGuard,
+    items_of,
+)
 from graphjit._mathematics import original_of
 
 _LIBRARIES = frozenset(
@@ -81,7 +90,7 @@ def _of_function(function: types.FunctionType, seen: _Seen) -> Iterator[Guard]:
         # Where there are no defaults all arguments are given: ones that come later change nothing.
         if (held := getattr(function, name)) is not None:
             what = f"attribute {name!r} of {function.__name__}"
-            yield AttributeGuard(function, name, held, what)
+            yield FunctionGuard(function, name, held, what)
     if function.__kwdefaults__:
         yield _of_items(function.__kwdefaults__)
     attributes = _attributes(function)

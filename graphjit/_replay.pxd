@@ -4,9 +4,8 @@ from graphjit._memory cimport Allocator, Handle, Memory
 from graphjit.backends.executable cimport Executable
 
 # C variables: a compiled module looks its Python globals up at every use.
-cdef object Array
+cdef type Array
 cdef object GONE
-cdef object _new_array
 cdef object _donation
 cdef object _scalars
 
@@ -32,6 +31,7 @@ cdef class Replay:
     cdef object _for_overlaps
     cdef bint _evaluates
     cdef bint _holds
+    cdef bint _makes_one_array
     cdef tuple _donated
     cdef object _static
     cdef str _name

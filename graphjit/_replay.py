@@ -20,7 +20,6 @@ from graphjit.backends.executable import Executable
 # Groups of external buffers that share memory, by buffer index.
 Overlaps = tuple[tuple[int, ...], ...]
 
-_new_array = Array.__new__  # without going through its __init__
 # What leaves of a result can be.
 FRESH = 0  # a view of a buffer made for this call
 ARGUMENT = 1  # an argument itself
@@ -104,6 +103,7 @@ class Replay:
         "_for_overlaps",
         "_holds",
         "_inputs",
+        "_makes_one_array",
         "_name",
         "_only",
         "_overlaps",
@@ -146,6 +146,9 @@ class Replay:
         self._executable: Executable = executable(())
         self._donated = donated
         self._static = static
+        self._makes_one_array = bool(
+            self._only is not None and self._only.kind == FRESH and static is None and not donated
+        )
         self._holds = holds
         self._name = name
         # When it was called last, by the clock of the graphed function.
@@ -212,13 +215,14 @@ class Replay:
         if self._evaluates:
             scalars = _scalars.evaluate(self._scalars, scalars)
         only: Result | None = self._only
-        if only is not None and only.kind == FRESH and static is None and not self._donated:
-            # By far the most common: one new array.
+        if self._makes_one_array:
+            # By far the most common.
+            assert only is not None
             allocator: Allocator = self._allocators[0]
             memory = allocator.take(stream)
             pointers.append(memory.address)
             executable.run(pointers, scalars, stream)
-            result: Handle = _new_array(Array)
+            result: Handle = Array.__new__(Array)  # without going through its __init__
             result._memory = memory
             result._start = memory.address + only.offset if only.offset else memory.address
             result._aval = only.aval

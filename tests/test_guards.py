@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import types
+from pathlib import Path
 
 import pytest
 from numba import cuda
@@ -274,3 +277,42 @@ def test_a_parameter_may_be_called_self(backend):
     assert len(g.trace(self=3.0, x=gj.ones(2)).graph.nodes) == 1
     compiled = g.lower(self=3.0, x=gj.ones(2)).compile()
     assert (compiled(self=4.0, x=gj.ones(2)).copy_to_host() == 4).all()
+
+
+AUDITED = """
+import sys
+import graphjit as gj
+from tests.programs import scale
+
+def helper(x, out, k=2.0, *, m=3.0):
+    scale[1, 64](x, out, k * m)
+
+@gj.graphed
+def f(x, k=1.0):
+    out = gj.empty_like(x)
+    helper(x, out)
+    return out
+
+with gj.use_backend("cpu"):
+    x = gj.ones(4)
+    for _ in range(3):
+        f(x)
+    seen = []
+    sys.addaudithook(lambda event, args: seen.append(event))
+    for _ in range(5):
+        f(x)
+    assert not seen, seen
+    helper.__kwdefaults__ = {"m": 5.0}
+    assert f(x).copy_to_host()[0] == 10
+    helper.__defaults__ = (3.0,)
+    assert f(x).copy_to_host()[0] == 15
+    helper.__code__ = (lambda x, out, k, *, m: scale[1, 64](x, out, k + m)).__code__
+    assert f(x).copy_to_host()[0] == 8
+"""
+
+
+@pytest.mark.skipif(not gj.is_compiled, reason="Python code can only ask by name")
+def test_calls_raise_no_audit_events():
+    root = Path(__file__).parent.parent
+    done = subprocess.run([sys.executable, "-c", AUDITED], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

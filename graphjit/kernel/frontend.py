@@ -6,13 +6,12 @@ The only file that touches numba-cuda's private names; each is a name of numba-c
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import inspect
 import os
 import threading
-import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,20 +41,21 @@ from numba.cuda.typing.typeof import typeof
 
 from graphjit._layout import Layout
 from graphjit._locks import make_lock
+from graphjit.kernel.declarations import Declared, declared_for
 from graphjit.kernel.effects import analyse
-from graphjit.kernel.ir import KernelIR, expand, leaves_of
+from graphjit.kernel.ir import KernelIR, leaves_of
 from graphjit.kernel.linking import linked_module, with_memset
+from graphjit.kernel.parameters import moving_first, reordered
 
 # A compute capability for IR where no device says otherwise: what is traced without a GPU.
 _DEFAULT_CC = (9, 0)
 _lock = make_lock()
-_declared: weakref.WeakKeyDictionary[CUDADispatcher, dict[str, Any]] = weakref.WeakKeyDictionary()
 _state = threading.local()
 
 __all__ = [
     "LaunchHooks",
+    "LoadedKernel",
     "array_type",
-    "declare_effects",
     "driver_available",
     "element_type",
     "is_no_element",
@@ -185,9 +185,10 @@ def kernel_ir(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> KernelIR
     """
     with _lock:
         known = _kept_for(dispatcher, "ir")
-        found: KernelIR | None = known.get(argtypes)
+        declared = declared_for(dispatcher)
+        found: KernelIR | None = known.get((argtypes, declared))
         if found is None:
-            found = known[argtypes] = _compile(dispatcher, argtypes)
+            found = known[argtypes, declared] = _compile(dispatcher, argtypes, declared)
         return found
 
 
@@ -211,61 +212,9 @@ def _kept_for(dispatcher: CUDADispatcher, what: str) -> dict[Any, Any]:
     return kept.setdefault(what, {})
 
 
-def declare_effects(
-    kernel: CUDADispatcher,
-    *,
-    reads: tuple[str, ...] = (),
-    writes: tuple[str, ...] = (),
-    captured: bool | None = None,
-    prints: bool | None = None,
-    traps: bool | None = None,
-) -> None:
-    """Say what a kernel reads and writes, in place of what graphjit infers from its IR.
-
-    Parameters
-    ----------
-    kernel : numba.cuda.dispatcher.CUDADispatcher
-        A `@cuda.jit` kernel; its earlier traces are not touched.
-    reads, writes : tuple of str
-        Names of the array arguments whose contents a launch uses, and may change. An argument
-        that is only partly overwritten needs only `writes`: what isn't overwritten survives.
-    captured : bool, optional
-        Whether it may write the device arrays it closes over; if not given, any that there are.
-    prints, traps : bool, optional
-        Whether it prints, and whether it can stop with an error; as inferred if not given.
-
-    Raises
-    ------
-    ValueError
-        If a name isn't a parameter of the kernel.
-
-    Examples
-    --------
-    >>> import graphjit as gj
-    >>> from numba import cuda
-    >>> @cuda.jit
-    ... def copy(x, out):
-    ...     i = cuda.grid(1)
-    ...     if i < out.size:
-    ...         out[i] = x[i]
-    >>> gj.declare_effects(copy, reads=("x",), writes=("out",))
-    """
-    names = list(inspect.signature(kernel.py_func).parameters)
-    for name in (*reads, *writes):
-        if name.split("[")[0] not in names:
-            raise ValueError(
-                f"{kernel.py_func.__name__} has no argument {name!r}; it has {', '.join(names)}"
-            )
-    with _lock:
-        _declared[kernel] = {"reads": frozenset(reads), "writes": frozenset(writes)} | {
-            name: value
-            for name, value in (("captured", captured), ("prints", prints), ("traps", traps))
-            if value is not None
-        }
-        _kept_for(kernel, "ir").clear()
-
-
-def _compile(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> KernelIR:
+def _compile(
+    dispatcher: CUDADispatcher, argtypes: tuple[Any, ...], declared: Declared | None
+) -> KernelIR:
     function = dispatcher.py_func
     options = dispatcher.targetoptions
     if options.get("debug"):
@@ -293,11 +242,8 @@ def _compile(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> KernelIR:
     captured = tuple(library.referenced_objects.values())
     text = str(module)
     effects, accesses = analyse(text, entry, leaves, externals, bool(captured))
-    if dispatcher in _declared:
-        declared = dict(_declared[dispatcher])
-        for name in ("reads", "writes"):
-            declared[name] = expand(declared[name], leaves)
-        effects = dataclasses.replace(effects, **declared)
+    if declared is not None:
+        effects = declared.applied(effects, leaves)
     linked = [*library._linking_files, *(options.get("link") or ())]
     return KernelIR(
         name=function.__name__,
@@ -382,10 +328,63 @@ def require_driver(name: str) -> None:
         )
 
 
-def load(kernel: KernelIR) -> Any:
-    """The kernel as a `cuda.core.Kernel` in the current context, through Numba's own compile."""
+@dataclass(frozen=True)
+class LoadedKernel:
+    """A kernel in a CUDA context.
+
+    Parameters
+    ----------
+    kernel : cuda.core.Kernel
+        The kernel.
+    order : tuple of int
+        For each of its parameters, which one of `KernelIR` it is.
+    """
+
+    kernel: Any
+    order: tuple[int, ...]
+
+
+def load(kernel: KernelIR) -> LoadedKernel:
+    """The kernel in the current context, through Numba's own compile."""
     compiled = kernel.dispatcher.compile(kernel.argtypes)
-    return compiled._codelibrary.get_cufunc().kernel
+    cc = compiled._codelibrary._ensure_cc(None)
+    with _lock:
+        known = _kept_for(kernel.dispatcher, "loaded")
+        found = known.get((kernel.argtypes, cc))
+        if found is None:
+            found = known[kernel.argtypes, cc] = _with_moving_first(compiled, kernel, cc)
+    mine, order = found
+    mine.bind()
+    return LoadedKernel(mine._codelibrary.get_cufunc().kernel, order)
+
+
+def _with_moving_first(compiled: Any, kernel: KernelIR, cc: Any) -> tuple[Any, tuple[int, ...]]:
+    """A copy of a compiled kernel with its parameters in an order of ours; or itself, in Numba's.
+
+    What is linked in has state that both would have: then there is no copy.
+    """
+    library = compiled._codelibrary
+    order = moving_first(kernel)
+    if order != tuple(range(len(order))) and not (library._lto or library._linking_files):
+        texts = library.get_asm_strs(cc=cc)
+        changed = [reordered(text, kernel.entry, order) for text in texts]
+        if sum(text is not None for text in changed) == 1:
+            of_mine = {cc: [new or old for new, old in zip(changed, texts, strict=True)]}
+            emptied: dict[str, Any] = {
+                "_cubin_cache": {},
+                "_linkerinfo_cache": {},
+                "_cufunc_cache": {},
+            }
+            copied = _copy_of(library, _ptx_cache=of_mine, **emptied)
+            return _copy_of(compiled, _codelibrary=copied), order
+    return compiled, tuple(range(len(order)))
+
+
+def _copy_of(original: Any, **changes: Any) -> Any:
+    """A copy that its class's own ways of copying have no part in."""
+    made = object.__new__(type(original))
+    vars(made).update(vars(original), **changes)
+    return made
 
 
 def _describe(item: Any) -> str:

@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from cuda.bindings import driver
 from numba import cuda
 
 import graphjit as gj
@@ -415,3 +416,48 @@ def test_the_first_call_of_a_thread_may_be_a_replay():
     thread.start()
     thread.join()
     assert not wrong
+
+
+def test_a_context_that_another_library_made_current():
+    @gj.graphed
+    def scaled(x, k):
+        out = gj.empty_like(x)
+        scale[4, 64](x, out, k)
+        return out
+
+    x = gj.ones(100)
+    assert (scaled(x, 3.0).copy_to_host() == 3).all()
+    mine = driver.cuCtxGetCurrent()[1]
+    for other in (None, driver.cuCtxCreate(None, 0, driver.cuDeviceGet(0)[1])[1]):
+        driver.cuCtxSetCurrent(other or driver.CUcontext(0))
+        y = scaled(x, 5.0)
+        assert int(driver.cuCtxGetCurrent()[1]) == int(mine)
+        assert (y.copy_to_host() == 5).all()
+        if other is not None:
+            driver.cuCtxDestroy(other)
+
+
+def test_an_eager_launch_and_a_replay_of_one_kernel():
+    # A replay's kernel has its parameters in another order; an eager launch's has Numba's.
+    @cuda.jit
+    def weighted(x, k, y, z, out):
+        i = cuda.grid(1)
+        if i < out.size:
+            out[i] = x[i] * k + y[i, 1] * z.real - z.imag
+
+    @gj.graphed
+    def f(x, k, y, z):
+        out = gj.empty_like(x)
+        weighted[4, 64](x, k, y, z, out)
+        return out
+
+    rng = np.random.default_rng(3)
+    hosts = rng.random(200), rng.random((200, 3))[::-1]
+    x, y = (gj.array(host) for host in hosts)
+    for k, z in ((2, 1 + 2j), (-7, 0.5 - 3j)):
+        expected = hosts[0] * k + hosts[1][:, 1] * z.real - z.imag
+        np.testing.assert_allclose(f(x, k, y, z).copy_to_host(), expected)
+        out = cuda.device_array(200)
+        weighted[4, 64](cuda.to_device(hosts[0]), k, cuda.to_device(hosts[1].copy()), z, out)
+        np.testing.assert_allclose(out.copy_to_host(), expected)
+        np.testing.assert_allclose(f(x, k, y, z).copy_to_host(), expected)

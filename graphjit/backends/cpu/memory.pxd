@@ -1,4 +1,5 @@
 from graphjit._memory cimport Allocator, Memory
+from graphjit._interpreter cimport reference_count
 
 # C variables: a compiled module looks its Python globals up at every use.
 cdef _Blocks _blocks
@@ -6,7 +7,6 @@ cdef long long _ALIGNMENT
 cdef long long _PAGE
 cdef long long _KEPT_BYTES
 cdef long long _alone
-cdef object getrefcount
 
 cdef class _Blocks:
     cdef object _lock

@@ -6,12 +6,12 @@ blocks are kept by size, up to a bound.
 
 from __future__ import annotations
 
-from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
 from graphjit._errors import DeviceMemoryError
+from graphjit._interpreter import reference_count
 from graphjit._layout import Layout
 from graphjit._locks import make_lock
 from graphjit._memory import ALONE, Allocator, Memory
@@ -115,7 +115,7 @@ class HostMemory(Memory):
 
     def __del__(self) -> None:
         block = self._block
-        if _blocks is not None and block is not None and getrefcount(self) == _alone:
+        if _blocks is not None and block is not None and reference_count(self) == _alone:
             _blocks.give(self._size, block)
 
 

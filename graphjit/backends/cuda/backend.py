@@ -208,17 +208,17 @@ class CUDABackend:
         from graphjit.backends.cuda.image import BoundImage
 
         cuda_driver.activate(self.devices()[0].index)
-        image = BoundImage(
-            pack_launch(
-                launch.kernel,
-                launch.operands,
-                lambda view: Address(view.buffer, view.offset),
-                lambda ref, type_: 0,
-            )
+        kernel = frontend.load(launch.kernel)
+        packed = pack_launch(
+            launch.kernel,
+            launch.operands,
+            lambda view: Address(view.buffer, view.offset),
+            lambda ref, type_: 0,
         )
-        image.bind(addresses)
+        image = BoundImage(packed, kernel.order)
+        image.bind(list(addresses))
         function = cuda_driver.check(
-            driver.cuKernelGetFunction(frontend.load(launch.kernel).handle), "loading a kernel"
+            driver.cuKernelGetFunction(kernel.kernel.handle), "loading a kernel"
         )
         cuda_driver.launch(
             function, launch.grid, launch.block, 0, stream, image.address, launch.kernel.name

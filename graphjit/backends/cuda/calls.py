@@ -19,18 +19,23 @@ def load() -> None:
     """Find the functions; before the first call of them."""
 
 
-def write_words(places: bytes, words: Any) -> None:
+def write_words(places: bytes, words: list[int]) -> None:
     """Write words to host memory.
 
     Parameters
     ----------
     places : bytes
         Packed by `PLACE`, for each word: its address, which it is, and what to add to it.
-    words : tuple of int
+    words : list of int
         The words.
     """
     for address, word, addend in PLACE.iter_unpack(places):
         ctypes.c_uint64.from_address(address).value = words[word] + addend
+
+
+def current_context() -> int:
+    """Address of this thread's context, 0 if it has none."""
+    return int(driver.cuCtxGetCurrent()[1])
 
 
 def launch(executable: int, stream: int) -> int:

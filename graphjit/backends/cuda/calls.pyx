@@ -9,6 +9,7 @@ from graphjit.backends.cuda.driver import check
 
 PLACE = struct.Struct("=QQQ")
 
+ctypedef int (*Current)(void **) noexcept nogil
 ctypedef int (*Launch)(void *, void *) noexcept nogil
 ctypedef int (*Repoint)(void *, void *, void *) noexcept nogil
 
@@ -18,19 +19,21 @@ cdef unsigned long long entry(bytes name):
     found = driver.cuGetProcAddress(name, 12000, 0)
     return check(found, "asking the driver for a function")[0]
 
+cdef Current _current = NULL
 cdef Launch _launch = NULL
 cdef Repoint _repoint = NULL
 
 
 def load():
     """Find the functions; before the first call of them."""
-    global _launch, _repoint
+    global _current, _launch, _repoint
     if _launch == NULL:
+        _current = <Current><void *>entry(b"cuCtxGetCurrent")
         _repoint = <Repoint><void *>entry(b"cuGraphExecKernelNodeSetParams")
         _launch = <Launch><void *>entry(b"cuGraphLaunch")
 
 
-cpdef object write_words(bytes places, tuple words):
+cpdef object write_words(bytes places, list words):
     cdef Py_ssize_t count = len(places) // 24, index
     cdef const unsigned long long *place = <const unsigned long long *><const char *>places
     cdef unsigned long long word
@@ -38,6 +41,12 @@ cpdef object write_words(bytes places, tuple words):
         word = words[<Py_ssize_t>place[1]]
         (<unsigned long long *>place[0])[0] = word + place[2]
         place += 3
+
+
+cpdef unsigned long long current_context() noexcept:
+    cdef void *found = NULL
+    _current(&found)
+    return <unsigned long long>found
 
 
 cpdef int launch(unsigned long long executable, unsigned long long stream) noexcept:

@@ -60,6 +60,11 @@ def activate(index: int) -> Any:
     return current_device.device
 
 
+def activate_again(index: int) -> None:
+    """The same, also where another library has made another context current since."""
+    activate(index).set_current()
+
+
 def launch(
     function: Any, grid: Any, block: Any, shared: int, stream: Any, params: int, name: str
 ) -> None:

@@ -115,8 +115,10 @@ class CUDAExecutable(Executable):
                 if isinstance(node, Fill):
                     slot = functools.partial(slot, dtype=node.target.view.layout.dtype)
                 packed = pack_launch(launch.kernel, launch.operands, address, slot)
-                image = BoundImage(packed, len(self._schedule.externals), self._arena.address)
-                params = self._params(launch, image)
+                kernel = frontend.load(launch.kernel)
+                arena = len(self._schedule.externals)
+                image = BoundImage(packed, kernel.order, arena, self._arena.address)
+                params = self._params(launch, kernel.kernel, image)
                 handle = check(
                     driver.cuGraphAddKernelNode(
                         self._graph, wait_for or None, len(wait_for), params
@@ -172,8 +174,7 @@ class CUDAExecutable(Executable):
             source.view.layout, source.view.offset, target.view.layout, target.view.offset
         )
 
-    def _params(self, launch: Any, image: BoundImage) -> Any:
-        kernel = frontend.load(launch.kernel)
+    def _params(self, launch: Any, kernel: Any, image: BoundImage) -> Any:
         self._kept.append(kernel)
         function = check(driver.cuKernelGetFunction(kernel.handle), f"loading {launch.kernel.name}")
         if launch.shared_bytes > _PLAIN_SHARED:

@@ -6,4 +6,4 @@ cdef class BoundImage:
     cdef public object address
     cdef bytes _relocations
     cdef public object words
-    cpdef object bind(self, tuple words)
+    cpdef object bind(self, list words)

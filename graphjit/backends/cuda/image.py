@@ -10,8 +10,9 @@ import ctypes
 from graphjit.backends.cuda.calls import PLACE, write_words
 from graphjit.kernel.packing import ParamImage
 
-# Named, since Cython takes the bare type for one of C in the signature of a compiled function.
-Words = tuple[int, ...]
+# Named, since Cython takes the bare types for ones of C in signatures of compiled functions.
+Words = list[int]
+Order = tuple[int, ...]
 
 
 class BoundImage:
@@ -21,17 +22,21 @@ class BoundImage:
     ----------
     image : ParamImage
         The parameters.
+    order : tuple of int
+        Which of them the kernel takes first, and so on.
     fixed : int, optional
         A slot that never changes, and isn't among the words that are bound.
     value : int
         What is in it.
     """
 
-    def __init__(self, image: ParamImage, fixed: int | None = None, value: int = 0) -> None:
+    def __init__(
+        self, image: ParamImage, order: Order, fixed: int | None = None, value: int = 0
+    ) -> None:
         self._data = ctypes.create_string_buffer(image.data, max(len(image.data), 8))
         base = ctypes.addressof(self._data)
         self._pointers = (ctypes.c_void_p * max(len(image.offsets), 1))(
-            *(base + offset for offset in image.offsets)
+            *(base + image.offsets[index] for index in order)
         )
         self.address = ctypes.addressof(self._pointers)
         moving = []
@@ -39,7 +44,7 @@ class BoundImage:
             place, slot = base + relocation.target, relocation.slot
             addend = (relocation.addend or 0) % 2**64
             if slot == fixed:
-                write_words(PLACE.pack(place, 0, addend), (value,))
+                write_words(PLACE.pack(place, 0, addend), [value])
             else:
                 moving.append((place, slot - (fixed is not None and slot > fixed), addend))
         self._relocations = b"".join(PLACE.pack(*each) for each in moving)

@@ -1,13 +1,13 @@
 cimport cython
 from graphjit._locks cimport Turn
 from graphjit._memory cimport Memory
-from graphjit.backends.cuda.calls cimport launch, repoint
+from graphjit.backends.cuda.calls cimport current_context, launch, repoint
 from graphjit.backends.cuda.image cimport BoundImage
 from graphjit.backends.cuda.nodes cimport Instance, KernelNode, StaticInput
 
 # C variables: a compiled module looks its Python globals up at every use.
 cdef object check
-cdef object current_device
+cdef object activate_again
 cdef object is_finalizing
 cdef double _REPOINT
 cdef long long _SAMPLED
@@ -16,6 +16,7 @@ cdef object driver
 
 cdef class Instances:
     cdef object _device
+    cdef unsigned long long _context
     cdef public object _graph
     cdef list _nodes
     cdef list _memory
@@ -30,10 +31,10 @@ cdef class Instances:
     cdef KernelNode _single
     cdef public dict _known
     cdef public Instance _exec
-    cdef tuple _bound
-    cdef tuple _last
-    cdef list _pointers
-    cdef list _other
+    cdef long long _permanent
+    cdef list _bound
+    cdef list _latest
+    cdef list _previous
     cdef Instance _launching
     cdef Instance _launched
     cdef object _stream
@@ -45,9 +46,9 @@ cdef class Instances:
     cdef public long long repointed
     cpdef launch(self, list pointers, tuple scalars, object stream)
     cdef object _swap(self)
-    cdef object _change(self, list pointers, object stream)
-    cdef object _select(self, tuple words, object stream)
-    cdef Instance _bind(self, tuple words, object spent, object stream)
-    cdef bint _would_copy(self, StaticInput static, tuple words)
-    cdef object _repoint(self, tuple words, list stale)
-    cdef list _stale(self, tuple words, tuple copied)
+    cdef object _change(self, list words, object stream)
+    cdef Instance _choose(self, list words, object stream)
+    cdef Instance _bind(self, list words, object stream)
+    cdef bint _would_copy(self, StaticInput static, list words)
+    cdef object _repoint(self, list words, list stale)
+    cdef list _stale(self, list words, tuple copied)

@@ -21,11 +21,10 @@ from graphjit._errors import ClosedError
 from graphjit._locks import Turn
 from graphjit._memory import Memory
 from graphjit.backends.binding_stats import BindingStats
-from graphjit.backends.cuda.calls import launch, load, repoint
-from graphjit.backends.cuda.driver import activate, check, current_device
+from graphjit.backends.cuda.calls import current_context, launch, load, repoint
+from graphjit.backends.cuda.driver import activate_again, check
 from graphjit.backends.cuda.image import BoundImage
 from graphjit.backends.cuda.nodes import Instance, KernelNode, StaticInput
-from graphjit.backends.executable import Pointers
 
 # Microseconds, on an H200: repointing a node; an instance and each of its nodes; a copy.
 _REPOINT = 0.8
@@ -41,7 +40,8 @@ _MAX_KNOWN = 128
 
 
 # Named, since Cython takes the bare types for ones of C in signatures of compiled functions.
-Words = tuple[int, ...]
+Words = list[int]
+Key = tuple[int, ...]
 Statics = tuple[StaticInput, ...]
 Nodes = list[KernelNode]
 
@@ -73,20 +73,21 @@ class Instances:
         "_allocate",
         "_always",
         "_bound",
+        "_context",
         "_device",
         "_exec",
         "_graph",
         "_handle",
         "_known",
-        "_last",
+        "_latest",
         "_launched",
         "_launching",
         "_mark",
         "_memory",
         "_nodes",
-        "_other",
         "_paying",
-        "_pointers",
+        "_permanent",
+        "_previous",
         "_price",
         "_single",
         "_stream",
@@ -115,10 +116,11 @@ class Instances:
         self._exec: Instance | None = None
         # By words: an instance that is bound to them for good, or what binding them has cost so
         # far, in microseconds.
-        self._known: dict[Words, Any] = {}
+        self._known: dict[Key, Any] = {}
         self._turn = Turn("the replay of a graph")
         load()
         self._device = device
+        self._context = current_context()
         self._nodes = nodes
         self._memory = memory
         self._allocate = allocate
@@ -132,18 +134,19 @@ class Instances:
         self._exec = Instance(check(driver.cuGraphInstantiate(graph, 0), "instantiating a graph"))
         self._graph = graph  # ours to destroy from here on
         self._bound: Words | None = None
-        # The words of the last call, its pointers if they were all, and what it launched.
-        self._last: Words | None = None
-        self._pointers: list[int] | None = None
+        # How many of those are instances.
+        self._permanent = 0
+        # The words of the last call, if they are all that it was bound to, and what it launched.
+        self._latest: Words | None = None
         # The same of the call before, if that instance is still bound to them.
-        self._other: list[int] | None = None
+        self._previous: Words | None = None
         self._launched: Instance = self._exec
         self._launching: Instance = self._exec
         self._stream: Any = None
         self._handle = 0
         self.same = self.recalled = self.rebound = self.copied = self.repointed = 0
 
-    def launch(self, pointers: Pointers, scalars: Words, stream: Any) -> None:
+    def launch(self, pointers: Words, scalars: Key, stream: Any) -> None:
         """Replay once; returns when the replay is queued.
 
         Parameters
@@ -155,23 +158,17 @@ class Instances:
         stream : int or None
             The stream.
         """
-        if current_device.index != self._device:
-            activate(self._device)  # some calls of the driver crash without
+        if current_context() != self._context:
+            activate_again(self._device)  # some calls of the driver crash without
         self._turn.enter()
         try:
             if stream is not self._stream:
                 self._change_stream(stream)
             if scalars:
                 pointers += scalars
-                words = tuple(pointers)
-                if words == self._last:
-                    self.same += 1
-                else:
-                    self._select(words, stream)
-                self._pointers = self._other = None
-            elif pointers == self._pointers:
+            if pointers == self._latest:
                 self.same += 1
-            elif pointers == self._other:
+            elif pointers == self._previous:
                 self._swap()
             else:
                 self._change(pointers, stream)
@@ -185,34 +182,40 @@ class Instances:
 
     def _swap(self) -> None:
         """Go back to what was launched before the last: `u = step(u)` takes two in turns."""
-        self._pointers, self._other = self._other, self._pointers
+        self._latest, self._previous = self._previous, self._latest
         self._launching, self._launched = self._launched, self._launching
-        self._last = None
         self.recalled += 1
 
-    def _change(self, pointers: Pointers, stream: Any) -> None:
-        """Choose what to launch for pointers that aren't those of the last two calls."""
-        before, launched = self._pointers, self._launching
-        self._other = None  # the instance it stands for may go
-        words = tuple(pointers)
-        self._select(words, stream)
-        # Not if they were replaced, by copies that the next call must make anew.
-        self._pointers = pointers if self._last is words else None
-        if launched is not self._launching and launched.is_open:
-            self._other, self._launched = before, launched
-
-    def _select(self, words: Words, stream: Any) -> None:
-        """Choose what to launch for these words, and bind it."""
-        self._pointers = None  # if this raises, nothing is known of what is bound
+    def _change(self, words: Words, stream: Any) -> None:
+        """Choose what to launch for words that aren't those of the last two calls, and bind it."""
+        before, launched, copied = self._latest, self._launching, self.copied
+        # If this raises, nothing is known of what is bound; and the other instance may go.
+        self._latest = self._previous = None
         if self._always:
-            words = self._copy(words, self._always, stream)
-        found = self._known.get(words)
-        if isinstance(found, Instance):
-            self.recalled += 1
-            self._last = words
-            self._launching = found
+            self._launching = self._choose_copied(words, self._always, stream)
         else:
-            self._launching = self._bind(words, found or 0.0, stream)
+            self._launching = self._choose(words, stream)
+        if copied == self.copied:  # else the next call must copy anew
+            self._latest = words
+        if launched is not self._launching and launched.is_open:
+            self._previous, self._launched = before, launched
+
+    def _choose(self, words: Words, stream: Any) -> Instance:
+        """What to launch for these words, bound to them."""
+        if self._permanent:
+            found = self._known.get(tuple(words))
+            if isinstance(found, Instance):
+                self.recalled += 1
+                return found
+        return self._bind(words, stream)
+
+    def _choose_copied(self, words: Words, copied: Statics, stream: Any) -> Instance:
+        """The same, with some arguments copied: the words may well be those that are bound."""
+        words = self._copy(words, copied, stream)
+        if words == self._bound and self._exec is not None:
+            self.same += 1
+            return self._exec
+        return self._choose(words, stream)
 
     def stats(self) -> BindingStats:
         """How the calls were bound."""
@@ -222,8 +225,7 @@ class Instances:
             self.rebound,
             self.copied,
             self.repointed,
-            sum([isinstance(found, Instance) for found in self._known.values()])
-            + (self._exec is not None),
+            self._permanent + (self._exec is not None),
         )
 
     def memory(self) -> list[Memory]:
@@ -237,7 +239,8 @@ class Instances:
         try:
             instances = [*self._known.values(), self._exec]
             self._known, self._exec = {}, None
-            self._last = self._pointers = self._other = None
+            self._permanent = 0
+            self._latest = self._previous = None
             graph, self._graph = self._graph, None
             self._memory, self._paying, self._always = [], (), ()
         finally:
@@ -260,11 +263,10 @@ class Instances:
             self._handle = 0 if stream is None else int(stream)
         self._stream = stream
 
-    def _bind(self, words: Words, spent: Any, stream: Any) -> Instance:
+    def _bind(self, words: Words, stream: Any) -> Instance:
         """What to launch for words that no instance is bound to for good."""
         if self._exec is None:
             raise ClosedError("this compiled function was closed")
-        self._last = None  # if this raises, nothing is known of what is bound
         node = self._single
         if node is not None and self._unpaid + 1 < _SAMPLED:
             # What is done below, in the case of one node.
@@ -274,7 +276,7 @@ class Instances:
                 self._unpaid += 1
                 self.rebound += 1
                 self.repointed += 1
-                self._bound = self._last = words
+                self._bound = words
                 return self._exec
         # No generator in here: a compiled function that holds one makes a scope at every call.
         copied = self._to_copy(words) if self._paying else ()
@@ -286,24 +288,16 @@ class Instances:
             cost = _REPOINT * len(stale)
             if copied:
                 cost += sum(map(_copying, copied))
-            spent += _SAMPLED * cost
+            key = tuple(words)
+            spent = self._known.get(key, 0.0) + _SAMPLED * cost
             if spent >= self._price:
-                instance = self._instantiate(words)
-                self._last = words
-                return instance
+                return self._instantiate(key)
             if len(self._known) >= _MAX_KNOWN:
                 self._forget()
-            self._known[words] = spent
+            self._known[key] = spent
         if copied:
-            # With the static addresses the words may well come again.
-            words = self._copy(words, copied, stream)
-            known = self._known.get(words)
-            if isinstance(known, Instance):
-                return known
-            return self._bind(words, known or 0.0, stream)
+            return self._choose_copied(words, copied, stream)
         self._repoint(words, stale)
-        self._last = words
-        assert self._exec is not None
         return self._exec
 
     def _forget(self) -> None:
@@ -338,8 +332,9 @@ class Instances:
                         found.append(node)
         return found
 
-    def _instantiate(self, words: Words) -> Instance:
+    def _instantiate(self, key: Key) -> Instance:
         """An instance for good."""
+        words = list(key)
         for node in self._nodes:
             node.image.bind(words)
             params = driver.cuGraphKernelNodeSetParams(node.handle, node.params)
@@ -348,8 +343,9 @@ class Instances:
         mine = [known for known, found in self._known.items() if isinstance(found, Instance)]
         for oldest in mine[: max(0, len(mine) + 1 - _MAX_INSTANCES)]:
             self._known.pop(oldest).destroy()
-        self._known.pop(words, None)  # to be the latest
-        self._known[words] = made
+        self._known.pop(key, None)  # to be the latest
+        self._known[key] = made
+        self._permanent = min(len(mine) + 1, _MAX_INSTANCES)
         self.rebound += 1
         self.repointed += len(self._nodes)
         return made
@@ -387,9 +383,9 @@ class Instances:
             item.copy(words[item.slot], item.memory.address, stream)
             replaced[item.slot] = item.memory.address
         self.copied += 1
-        return tuple(replaced)
+        return replaced
 
-    def _copy_back(self, given: Pointers, stream: Any) -> None:
+    def _copy_back(self, given: Words, stream: Any) -> None:
         for item in self._always:
             if item.written:
                 assert item.memory is not None

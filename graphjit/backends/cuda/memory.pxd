@@ -1,8 +1,8 @@
 from graphjit._memory cimport Allocator, Memory
+from graphjit._interpreter cimport reference_count
 
 # C variables: a compiled module looks its Python globals up at every use.
 cdef object driver
-cdef object getrefcount
 cdef long long _alone
 
 cdef class Block:
@@ -34,7 +34,7 @@ cdef class Pool:
     cdef public dict _shelves
     cdef public long long _kept
     cdef long long _limit
-    cpdef object take_from(self, Shelf shelf, object nbytes)
+    cpdef DeviceMemory take_from(self, Shelf shelf, object nbytes)
     cpdef bint has_room_for(self, Shelf shelf)
     cpdef object give(self, DeviceMemory memory, Block block)
 

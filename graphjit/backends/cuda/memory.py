@@ -8,13 +8,13 @@ other streams that used a block are waited for, on the device, when it is freed.
 
 from __future__ import annotations
 
-from sys import getrefcount
 from typing import Any
 
 from cuda.bindings import driver
 from cuda.core import Stream
 
 from graphjit._errors import DeviceMemoryError
+from graphjit._interpreter import reference_count
 from graphjit._locks import make_lock
 from graphjit._memory import ALONE, Allocator, Memory
 from graphjit.backends.cuda.driver import activate, check
@@ -131,7 +131,7 @@ class DeviceMemory(Memory):
 
     def __del__(self) -> None:
         block = self._block
-        if block is None or getrefcount(self) != _alone:
+        if block is None or reference_count(self) != _alone:
             return
         shelf = self._shelf
         if self.stream is shelf.stream and self.others is None and not self.exported:
@@ -193,8 +193,7 @@ class Pool:
 
     def take(self, nbytes: int, stream: Any) -> DeviceMemory:
         """Uninitialised memory that work queued on the stream from now on may use."""
-        memory: DeviceMemory = self.take_from(self.shelf(nbytes, stream), nbytes)
-        return memory
+        return self.take_from(self.shelf(nbytes, stream), nbytes)
 
     def shelf(self, nbytes: int, stream: Any) -> Shelf:
         """Where blocks of a size that belong to a stream are kept."""
@@ -208,11 +207,11 @@ class Pool:
                     self._drop(self._shelves.pop(next(iter(self._shelves))))
         return found
 
-    def take_from(self, shelf: Shelf, nbytes: Any) -> Any:
+    def take_from(self, shelf: Shelf, nbytes: Any) -> DeviceMemory:
         """A kept block, or a new one."""
         if shelf.blocks:
             try:
-                block = shelf.blocks.pop()  # atomic; another thread may have been quicker
+                block: Block = shelf.blocks.pop()  # atomic; another thread may have been quicker
             except IndexError:
                 pass
             else:
@@ -301,11 +300,10 @@ class DeviceAllocator(Allocator):
 
     def take(self, stream: Any) -> Memory:
         """As `Allocator.take`."""
-        shelf = self._shelf
+        shelf: Shelf = self._shelf
         if shelf.stream is not stream or not shelf.is_open:
-            shelf = self._shelf = self._pool.shelf(self._nbytes, stream)
-        memory: Memory = self._pool.take_from(shelf, self._nbytes)
-        return memory
+            self._shelf = shelf = self._pool.shelf(self._nbytes, stream)
+        return self._pool.take_from(shelf, self._nbytes)
 
 
 def order(before: Any, after: Any) -> None:
