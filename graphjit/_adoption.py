@@ -17,7 +17,7 @@ from graphjit._layout import Layout, contiguous, layout_of
 from graphjit._location import called_at
 from graphjit._memory import Memory
 from graphjit.backends.base import Device
-from graphjit.kernel import frontend
+from graphjit.kernel import numba_types
 
 # Device types of DLPack: CUDA's memory, and managed memory.
 _DLPACK_GPUS = (2, 13)
@@ -139,7 +139,7 @@ def _described(
     readonly: bool,
 ) -> tuple[ArrayAval, int, int]:
     """The aval of an array, its distance to its lowest address, and the bytes it spans."""
-    if frontend.is_no_element(dtype):
+    if numba_types.is_no_element(dtype):
         raise DTypeError(f"kernels don't take elements of dtype {dtype}{called_at()}")
     layout = Layout(shape, strides or contiguous(shape, dtype).strides, dtype)
     low, high = layout.extent

@@ -17,7 +17,7 @@ from graphjit._memory import GONE, Handle, Memory
 from graphjit._scalars import NUMBERS, element
 from graphjit._shaped import Shaped
 from graphjit.backends.base import Device
-from graphjit.kernel import frontend
+from graphjit.kernel import frontend, numba_types
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -291,7 +291,7 @@ class Array(Handle, Shaped):
 
     @property
     def _numba_type_(self) -> Any:
-        return frontend.array_type(self._layout, self._readonly)
+        return numba_types.array_type(self._layout, self._readonly)
 
     @_recorded
     def __reduce__(self) -> Any:
@@ -331,7 +331,7 @@ class Array(Handle, Shaped):
 def allocate(layout: Layout, device: Device | None = None) -> Array:
     """An array of that layout, uninitialised, on the default device if none is named."""
     device = device or default_device()
-    frontend.array_type(layout)  # refuse what no kernel could take, before there is memory
+    numba_types.array_type(layout)  # refuse what no kernel could take, before there is memory
     low, high = layout.extent
     memory = backends.get(device.backend).allocate(device, high - low, current_stream())
     return Array(memory, memory.address - low, array_aval(layout, device))

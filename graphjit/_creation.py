@@ -14,7 +14,7 @@ from graphjit._refusals import concretization_error
 from graphjit._trace import current, to_device
 from graphjit._tracers import ArrayTracer, ScalarTracer, Tracer
 from graphjit.backends.base import Device
-from graphjit.kernel import frontend
+from graphjit.kernel import numba_types
 
 # Inside a traced function these return tracers, which a type checker may take for Arrays.
 ArrayLike = Any
@@ -364,7 +364,7 @@ def _new(layout: Layout, device: Device | None) -> Any:
     trace = current()
     if trace is None:
         return _array.allocate(layout, device)
-    frontend.array_type(layout)  # refuses element types that kernels don't have
+    numba_types.array_type(layout)  # refuses element types that kernels don't have
     return trace.empty(layout)
 
 

@@ -25,7 +25,7 @@ from graphjit._scalars import UInt64Integer
 from graphjit._trace import SCALARS
 from graphjit._tracers import Tracer
 from graphjit.backends.base import Device
-from graphjit.kernel import frontend
+from graphjit.kernel import numba_types
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ def _leaf(value: Any, where: _Where, index: int) -> Any:
     if isinstance(value, (Array, *SCALARS, np.void)):
         return value
     if isinstance(value, np.ndarray):
-        if frontend.is_no_element(value.dtype):
+        if numba_types.is_no_element(value.dtype):
             raise ArgumentError(
                 f"{where.function}(): argument {where.name(index)} has dtype {value.dtype}, "
                 f"which kernels don't take{called_at()}"

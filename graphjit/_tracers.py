@@ -15,7 +15,7 @@ from graphjit._location import user_location
 from graphjit._refusals import concretization_error, foreign_error, source_line
 from graphjit._scalars import FUNCTIONS, NUMBERS, UInt64Integer
 from graphjit._shaped import Shaped
-from graphjit.kernel import frontend
+from graphjit.kernel import numba_types
 
 
 class Recorder(Protocol):
@@ -212,8 +212,8 @@ class ArrayTracer(Shaped, Tracer):
     def _numba_type_(self) -> Any:
         self._live()
         if self._record:
-            return frontend.element_type(self.dtype)
-        return frontend.array_type(self._layout, self._readonly)
+            return numba_types.element_type(self.dtype)
+        return numba_types.array_type(self._layout, self._readonly)
 
     def _foreign(self) -> NoReturn:
         self._live()
@@ -249,7 +249,7 @@ class ScalarTracer(Tracer):
     def _numba_type_(self) -> Any:
         self._live()
         sample = 2**63 if self._type is UInt64Integer else self._type(1)
-        return frontend.value_type(sample)
+        return numba_types.value_type(sample)
 
     def _remedy(self) -> str:
         roots = " and ".join(self._trace.roots(self._ref)) or self._name

@@ -397,7 +397,8 @@ def test_whatever_the_arguments_a_call_finds_its_own_signature(backend, seed):
             assert now is was or (now == was and type(now) is type(was))
     info = f.cache_info()
     assert info.hits + info.misses == 660 and info.misses == info.size <= 60
-    assert f._hits > 250  # the short way
+    # The short way; on a GPU calls with host arrays, which are uploaded, go the long one.
+    assert f._hits > (250 if backend == "cpu" else 100)
 
 
 # What is kept.

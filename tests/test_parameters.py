@@ -1,9 +1,10 @@
-"""The order of a kernel's parameters on a GPU: which comes where, and PTX that has it so."""
+"""The order of a kernel's parameters on a GPU: which comes where, and IR that has it so."""
 
 from __future__ import annotations
 
 import re
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from numba import cuda
@@ -12,25 +13,8 @@ from numba.cuda import types
 from graphjit.kernel import frontend
 from graphjit.kernel.parameters import moving_first, reordered
 
-PTX = """
-.version 9.0
-.visible .entry _ZN6cudapy3addE(
-\t.param .u64 .ptr .align 1 _ZN6cudapy3addE_param_0,
-\t.param .f32 _ZN6cudapy3addE_param_1,
-\t.param .align 8 .b8 _ZN6cudapy3addE_param_2[16]
-)
-.maxntid 256, 1, 1
-{
-\tld.param.u64 %rd1, [_ZN6cudapy3addE_param_0];
-\tld.param.f32 %f1, [_ZN6cudapy3addE_param_1];
-}
-.visible .entry other(
-\t.param .u64 other_param_0
-)
-{ }
-"""
 FLAT = types.float32[::1]
-RECORD = types.float64[:, :]
+ARGUMENTS = FLAT, types.int64, types.Tuple((types.float64[:, :], types.float64)), types.complex64
 
 
 @cuda.jit
@@ -41,8 +25,7 @@ def several(x, k, pair, z):
 
 
 def test_pointers_then_numbers_then_the_rest():
-    argtypes = FLAT, types.int64, types.Tuple((RECORD, types.float64)), types.complex64
-    kernel = frontend.kernel_ir(several, argtypes)
+    kernel = frontend.kernel_ir(several, ARGUMENTS)
     order = moving_first(kernel)
     count = sum(leaf.count for leaf in kernel.leaves)
     assert sorted(order) == list(range(count))
@@ -51,19 +34,35 @@ def test_pointers_then_numbers_then_the_rest():
     assert list(order[6:]) == sorted(order[6:])
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0), (2, 1, 0)])
-def test_ptx_in_another_order(order):
-    made = reordered(PTX, "_ZN6cudapy3addE", order)
-    head = made[made.index("addE(") : made.index(".maxntid")]
-    assert tuple(int(n) for n in re.findall(r"_param_(\d)", head)) == order
-    assert "_param_2[16]" in head and ".ptr .align 1 _ZN6cudapy3addE_param_0" in head
-    # All else is as it was, and the way back gives what there was.
-    assert made.split(".maxntid")[1] == PTX.split(".maxntid")[1]
-    back = tuple(int(n) for n in np.argsort(order))
-    assert re.sub(r"\s+", "", reordered(made, "_ZN6cudapy3addE", back)) == re.sub(r"\s+", "", PTX)
+@pytest.mark.parametrize("seed", range(5))
+def test_ir_in_another_order(seed):
+    library, entry = frontend._lower(several, ARGUMENTS)
+    (text,) = [text for text in library.llvm_strs if f'define void @"{entry}"(' in text]
+    kernel = frontend.kernel_ir(several, ARGUMENTS)
+    order = tuple(np.random.default_rng(seed).permutation(sum(x.count for x in kernel.leaves)))
+    made = reordered(text, entry, order)
+    names = [_names(t, entry) for t in (text, made)]
+    assert names[1] == [names[0][index] for index in order]
+    back = tuple(int(index) for index in np.argsort(order))
+    assert reordered(made, entry, back) == text
+    # What LLVM reads: the same body, and arguments of the same types by name.
+    before, after = (llvm.parse_assembly(t).get_function(entry) for t in (text, made))
+    types_of = [{a.name: str(a.type) for a in f.arguments} for f in (before, after)]
+    assert types_of[0] == types_of[1] and len(types_of[0]) == len(order)
+    bodies = [[str(i) for block in f.blocks for i in block.instructions] for f in (before, after)]
+    assert bodies[0] == bodies[1] and bodies[0]
 
 
-def test_ptx_of_something_else():
-    assert reordered(PTX, "addE", (0, 1, 2)) is None
-    assert reordered(PTX, "_ZN6cudapy3addE", (0, 1)) is None
+def _names(text, entry):
+    head = re.search(rf'define void @"{re.escape(entry)}"\(([^()]*)\)', text)[1]
+    return re.findall(r'%"([^"]*)"', head)
+
+
+def test_ir_of_something_else():
+    text = 'define void @"k"(i8* %"x", {i32, [2 x i8]} %"y", <2 x i32> %"z")\n{\n}\n'
+    assert reordered(text, "k", (2, 0, 1)) == (
+        'define void @"k"(<2 x i32> %"z", i8* %"x", {i32, [2 x i8]} %"y")\n{\n}\n'
+    )
+    assert reordered(text, "other", (0, 1, 2)) is None
+    assert reordered(text, "k", (0, 1)) is None
     assert reordered("", "k", ()) is None

@@ -6,7 +6,6 @@ The only file that touches numba-cuda's private names; each is a name of numba-c
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import os
 import threading
@@ -14,13 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numba.cuda import types
 from numba.cuda.core import config
 
 from graphjit._errors import (
     DeviceError,
-    DTypeError,
     KernelCompileError,
     SimulatorError,
     UnsupportedKernelError,
@@ -34,12 +31,9 @@ if config.ENABLE_CUDASIM:
 
 import numba.cuda.dispatcher as numba_dispatcher
 from numba.cuda.compiler import _compile_pyfunc_with_fixup
-from numba.cuda.dispatcher import CUDADispatcher
+from numba.cuda.dispatcher import CUDADispatcher, NullCache, _Kernel
 from numba.cuda.errors import normalize_kernel_dimensions as normalize_dimensions
-from numba.cuda.np.numpy_support import from_dtype
-from numba.cuda.typing.typeof import typeof
 
-from graphjit._layout import Layout
 from graphjit._locks import make_lock
 from graphjit.kernel.declarations import Declared, declared_for
 from graphjit.kernel.effects import analyse
@@ -49,16 +43,15 @@ from graphjit.kernel.parameters import moving_first, reordered
 
 # A compute capability for IR where no device says otherwise: what is traced without a GPU.
 _DEFAULT_CC = (9, 0)
+# What a code library keeps of the steps from LLVM IR to a kernel in a context.
+_MADE_OF_IR = ("_ptx_cache", "_ltoir_cache", "_cubin_cache", "_linkerinfo_cache", "_cufunc_cache")
 _lock = make_lock()
 _state = threading.local()
 
 __all__ = [
     "LaunchHooks",
     "LoadedKernel",
-    "array_type",
     "driver_available",
-    "element_type",
-    "is_no_element",
     "kernel_ir",
     "load",
     "lowering",
@@ -67,53 +60,12 @@ __all__ = [
     "require_driver",
     "select",
     "type_of",
-    "value_type",
 ]
 
 
 def lowering() -> bool:
     """Whether this thread is inside Numba's front end (arrays then show their address to it)."""
     return getattr(_state, "lowering", False)
-
-
-@functools.lru_cache(maxsize=4096)
-def array_type(layout: Layout, readonly: bool = False) -> Any:
-    """Numba's type of an array.
-
-    Parameters
-    ----------
-    layout : Layout
-        Its shape, strides and dtype.
-    readonly : bool
-        Whether kernels may not store to it.
-
-    Returns
-    -------
-    numba.cuda.types.Array
-
-    Raises
-    ------
-    DTypeError
-        If Numba has no such element type.
-    """
-    return types.Array(element_type(layout.dtype), layout.ndim, layout.order, readonly=readonly)
-
-
-def is_no_element(dtype: np.dtype[Any]) -> bool:
-    """Whether kernels have no use for such elements, even where Numba has a type for them."""
-    return dtype.hasobject or dtype.subdtype is not None or dtype.kind in "SU"
-
-
-def element_type(dtype: Any) -> Any:
-    """Numba's type of an array's elements; raises DTypeError where Numba has none."""
-    try:
-        if is_no_element(dtype):
-            raise TypeError("references, subarrays and strings are no elements here")
-        return from_dtype(dtype)
-    except Exception as error:
-        raise DTypeError(
-            f"Numba kernels have no element type {dtype}; convert the array first"
-        ) from error
 
 
 class LaunchHooks:
@@ -152,11 +104,6 @@ def select(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> tuple[Any, 
         f"kernel {dispatcher.py_func.__name__} has no signature for "
         f"({', '.join(map(str, argtypes))}); it has {known}"
     )
-
-
-def value_type(value: Any) -> Any:
-    """Numba's type of a number."""
-    return typeof(value)
 
 
 def type_of(dispatcher: CUDADispatcher, value: Any) -> Any:
@@ -264,9 +211,11 @@ def _compile(
 
 def _lower(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> tuple[Any, str]:
     if driver_available():
-        # Eager launches and replays then share one compilation.
-        with _front_end():
+        # Eager launches and replays then share the front end; each links what it launches.
+        with _front_end(), _unbound():
             kernel = dispatcher.compile(argtypes)
+        if kernel.shared_memory_carveout is not None or not _can_be_copied(dispatcher, kernel):
+            kernel.bind()
         return kernel._codelibrary, kernel.entry_name
     with _front_end(), _compute_capability(_DEFAULT_CC):
         library, _ = _compile_pyfunc_with_fixup(
@@ -289,6 +238,22 @@ def _front_end() -> Iterator[None]:
         yield
     finally:
         _state.lowering = outer
+
+
+@contextlib.contextmanager
+def _unbound() -> Iterator[None]:
+    """Kernels that this thread compiles are linked by their first eager launch, if one comes."""
+    original, mine = _Kernel.bind, threading.get_ident()
+
+    def bind(kernel: Any) -> None:
+        if threading.get_ident() != mine:
+            original(kernel)
+
+    _Kernel.bind = bind
+    try:
+        yield
+    finally:
+        _Kernel.bind = original
 
 
 class _PlainDevice:
@@ -345,39 +310,61 @@ class LoadedKernel:
 
 
 def load(kernel: KernelIR) -> LoadedKernel:
-    """The kernel in the current context, through Numba's own compile."""
-    compiled = kernel.dispatcher.compile(kernel.argtypes)
-    cc = compiled._codelibrary._ensure_cc(None)
+    """The kernel in the current context.
+
+    Parameters
+    ----------
+    kernel : KernelIR
+        The kernel.
+
+    Returns
+    -------
+    LoadedKernel
+
+    Raises
+    ------
+    KernelCompileError
+        If it can't be linked.
+    """
     with _lock:
         known = _kept_for(kernel.dispatcher, "loaded")
-        found = known.get((kernel.argtypes, cc))
+        found = known.get(kernel.argtypes)
         if found is None:
-            found = known[kernel.argtypes, cc] = _with_moving_first(compiled, kernel, cc)
-    mine, order = found
-    mine.bind()
-    return LoadedKernel(mine._codelibrary.get_cufunc().kernel, order)
+            compiled = kernel.dispatcher.compile(kernel.argtypes)
+            found = known[kernel.argtypes] = _with_moving_first(compiled, kernel)
+    compiled, order = found
+    try:
+        compiled.bind()
+    except Exception as error:
+        raise KernelCompileError(f"Numba can't link kernel {kernel.name}:\n{error}") from error
+    return LoadedKernel(compiled._codelibrary.get_cufunc().kernel, order)
 
 
-def _with_moving_first(compiled: Any, kernel: KernelIR, cc: Any) -> tuple[Any, tuple[int, ...]]:
-    """A copy of a compiled kernel with its parameters in an order of ours; or itself, in Numba's.
+def _with_moving_first(compiled: Any, kernel: KernelIR) -> tuple[Any, tuple[int, ...]]:
+    """A compiled kernel with its parameters in an order of ours; or itself, in Numba's."""
+    order = moving_first(kernel)
+    if _can_be_copied(kernel.dispatcher, compiled):
+        library = compiled._codelibrary
+        texts = [reordered(text, kernel.entry, order) for text in library.llvm_strs]
+        if sum(text is not None for text in texts) == 1:
+            pairs = zip(texts, library.llvm_strs, strict=True)
+            changes: dict[str, Any] = {name: {} for name in _MADE_OF_IR}
+            changes["_llvm_strs"] = [mine or other for mine, other in pairs]
+            return _copy_of(compiled, _codelibrary=_copy_of(library, **changes)), order
+    return compiled, tuple(range(len(order)))
 
-    What is linked in has state that both would have: then there is no copy.
+
+def _can_be_copied(dispatcher: CUDADispatcher, compiled: Any) -> bool:
+    """Whether eager launches and replays can use two copies of a kernel.
+
+    What is linked in may have state, one that is cached on disk need not be linked again.
     """
     library = compiled._codelibrary
-    order = moving_first(kernel)
-    if order != tuple(range(len(order))) and not (library._lto or library._linking_files):
-        texts = library.get_asm_strs(cc=cc)
-        changed = [reordered(text, kernel.entry, order) for text in texts]
-        if sum(text is not None for text in changed) == 1:
-            of_mine = {cc: [new or old for new, old in zip(changed, texts, strict=True)]}
-            emptied: dict[str, Any] = {
-                "_cubin_cache": {},
-                "_linkerinfo_cache": {},
-                "_cufunc_cache": {},
-            }
-            copied = _copy_of(library, _ptx_cache=of_mine, **emptied)
-            return _copy_of(compiled, _codelibrary=copied), order
-    return compiled, tuple(range(len(order)))
+    return (
+        not library._linking_files
+        and not library._setup_functions
+        and isinstance(dispatcher._cache, NullCache)
+    )
 
 
 def _copy_of(original: Any, **changes: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from graphjit._graph import Constant, Fill, Graph, Launch, ScalarRef, View
 from graphjit._layout import Layout
 from graphjit._scalars import element
-from graphjit.kernel import frontend
+from graphjit.kernel import numba_types
 from graphjit.kernel.packing import (
     Address,
     ParamImage,
@@ -99,7 +99,7 @@ class Schedule:
         view = node.target.view
         if isinstance(node.value, Constant):
             return element(node.value.value, view.layout.dtype).tobytes()
-        type_ = frontend.element_type(view.layout.dtype)
+        type_ = numba_types.element_type(view.layout.dtype)
         first = self.slot(node.value, type_, view.layout.dtype)
         return tuple(range(first, first + len(scalar_codes(type_))))
 
@@ -153,5 +153,5 @@ def _dynamic_scalars(graph: Graph) -> dict[tuple[ScalarRef, Any, Any], None]:
                     found[operand, leaf.type, None] = None
         elif isinstance(node, Fill) and isinstance(node.value, ScalarRef):
             dtype = node.target.view.layout.dtype
-            found[node.value, frontend.element_type(dtype), dtype] = None
+            found[node.value, numba_types.element_type(dtype), dtype] = None
     return found

@@ -16,6 +16,7 @@ from cuda.bindings import driver
 
 from graphjit._graph import Access, Copy, Fill, Node, View
 from graphjit._layout import Layout, contiguous, overlap
+from graphjit._memory import Memory
 from graphjit.backends.binding_stats import BindingStats
 from graphjit.backends.cuda.driver import activate, check
 from graphjit.backends.cuda.image import BoundImage
@@ -55,7 +56,7 @@ class CUDAExecutable(Executable):
         activate(device.index)
         self._schedule = schedule
         self._allocate = memory
-        self._arena = memory(max(schedule.arena.nbytes, 1))
+        self._arena = memory(schedule.arena.nbytes) if schedule.arena.nbytes else Memory(0, 0, None)
         self._has_scalars = bool(schedule.scalars)
         self._scalar_words = ScalarWords(schedule.scalars)
         self._staging: list[Any] = []

@@ -13,7 +13,7 @@ from numba import cuda
 from graphjit._graph import Constant, Fill, Operand, View, constant
 from graphjit._layout import Layout
 from graphjit._scalars import element
-from graphjit.kernel import frontend
+from graphjit.kernel import frontend, numba_types
 from graphjit.kernel.ir import KernelIR
 
 _THREADS = 256
@@ -57,7 +57,7 @@ def copy_launch(source: View, target: View) -> MemoryLaunch:
     """
     layouts = _merged([_as_units(target.layout), _as_units(source.layout)])
     kernel = _kernel("copy", layouts[0].ndim)
-    ir = frontend.kernel_ir(kernel, tuple(frontend.array_type(layout) for layout in layouts))
+    ir = frontend.kernel_ir(kernel, tuple(numba_types.array_type(layout) for layout in layouts))
     views = [
         View(view.buffer, view.offset, layout)
         for view, layout in zip((target, source), layouts, strict=True)
@@ -69,7 +69,7 @@ def fill_launch(node: Fill) -> MemoryLaunch:
     """The launch of ``target[...] = value``."""
     target = node.target.view
     (layout,) = _merged([target.layout])
-    array = frontend.array_type(layout)
+    array = numba_types.array_type(layout)
     ir = frontend.kernel_ir(_kernel("fill", layout.ndim), (array, array.dtype))
     value: Operand = node.value
     if isinstance(node.value, Constant):
