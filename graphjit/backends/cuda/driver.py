@@ -16,6 +16,7 @@ class _Current(threading.local):
 
     index: int | None = None
     device: Any = None
+    context: int = 0
 
 
 current_device = _Current()
@@ -56,13 +57,15 @@ def activate(index: int) -> Any:
         cuda.gpus[index].get_primary_context().push()
         current_device.device = CoreDevice(index)
         current_device.device.set_current()
+        current_device.context = _context()
         current_device.index = index
+    elif _context() != current_device.context:  # another library's, since
+        current_device.device.set_current()
     return current_device.device
 
 
-def activate_again(index: int) -> None:
-    """The same, also where another library has made another context current since."""
-    activate(index).set_current()
+def _context() -> int:
+    return int(driver.cuCtxGetCurrent()[1])
 
 
 def launch(

@@ -7,7 +7,7 @@ from graphjit.backends.cuda.nodes cimport Instance, KernelNode, StaticInput
 
 # C variables: a compiled module looks its Python globals up at every use.
 cdef object check
-cdef object activate_again
+cdef object activate
 cdef object is_finalizing
 cdef double _REPOINT
 cdef long long _SAMPLED

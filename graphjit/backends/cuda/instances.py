@@ -22,7 +22,7 @@ from graphjit._locks import Turn
 from graphjit._memory import Memory
 from graphjit.backends.binding_stats import BindingStats
 from graphjit.backends.cuda.calls import current_context, launch, load, repoint
-from graphjit.backends.cuda.driver import activate_again, check
+from graphjit.backends.cuda.driver import activate, check
 from graphjit.backends.cuda.image import BoundImage
 from graphjit.backends.cuda.nodes import Instance, KernelNode, StaticInput
 
@@ -159,7 +159,7 @@ class Instances:
             The stream.
         """
         if current_context() != self._context:
-            activate_again(self._device)  # some calls of the driver crash without
+            activate(self._device)  # some calls of the driver crash without
         self._turn.enter()
         try:
             if stream is not self._stream:
