@@ -42,6 +42,7 @@ from graphjit._errors import (
 from graphjit._graph import Graph
 from graphjit._graphed import Graphed, graphed
 from graphjit._intercept import install as _install
+from graphjit._loops import fori_loop, scan
 from graphjit._make_graph import make_graph
 from graphjit._misses import explain_misses
 from graphjit._stages import Compiled, Lowered, Traced
@@ -86,6 +87,7 @@ __all__ = [
     "empty",
     "empty_like",
     "explain_misses",
+    "fori_loop",
     "full",
     "full_like",
     "graphed",
@@ -93,6 +95,7 @@ __all__ = [
     "make_graph",
     "ones",
     "ones_like",
+    "scan",
     "stream",
     "synchronize",
     "use_backend",

@@ -11,10 +11,11 @@ from graphjit import backends
 from graphjit._adoption import adopt, host_aval
 from graphjit._array import Array
 from graphjit._aval import ArrayAval, Aval
-from graphjit._graph import Graph, View
+from graphjit._graph import Graph
 from graphjit._inputs import Input
 from graphjit._layout import Layout, contiguous, layout_of
 from graphjit._memory import Handle, Memory
+from graphjit._nodes import View
 from graphjit._replay import Overlaps
 from graphjit.backends.base import Device
 

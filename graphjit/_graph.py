@@ -7,216 +7,22 @@ knows no backend and no address, and is immutable, hashable and printable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from graphjit._layout import Layout
-from graphjit._location import Location
-from graphjit.kernel.ir import KernelIR
-
-Storage = Literal["input", "closure", "temporary"]
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """One piece of memory, never overlapping another buffer of the same graph.
-
-    Inputs may still share memory with each other or with closures when the graph is called: that
-    is a fact of the call, and selects the Schedule.
-
-    Parameters
-    ----------
-    index : int
-        Its place in `Graph.buffers`.
-    storage : {"input", "closure", "temporary"}
-        Given by the caller, closed over by the function or a kernel, or made by the graph.
-    nbytes : int
-        Size.
-    name : str
-        For listings.
-    """
-
-    index: int
-    storage: Storage
-    nbytes: int
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
-
-
-@dataclass(frozen=True)
-class View:
-    """A region of a buffer.
-
-    Parameters
-    ----------
-    buffer : int
-        Index of the base buffer.
-    offset : int
-        Byte offset of the first element.
-    layout : Layout
-        Shape, strides and dtype.
-    """
-
-    buffer: int
-    offset: int
-    layout: Layout
-
-
-@dataclass(frozen=True)
-class Access:
-    """A view and the version of its buffer that is read, or that a write makes.
-
-    A write makes version `version` from `version - 1`: what it leaves alone survives.
-    """
-
-    view: View
-    version: int
-
-
-@dataclass(frozen=True)
-class ScalarRef:
-    """A host scalar: the value of `Graph.scalars[index]`."""
-
-    index: int
-
-
-@dataclass(frozen=True)
-class Constant:
-    """A value fixed when the function was traced.
-
-    Parameters
-    ----------
-    value : object
-        The Python or NumPy scalar.
-    key : tuple
-        Type and exact bits, by which constants compare (so that 0.0 and -0.0 differ).
-    """
-
-    value: Any = field(compare=False)
-    key: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Scalar:
-    """A host scalar: an input, or an operation on others evaluated on the host at every call.
-
-    Parameters
-    ----------
-    op : str
-        ``"input"``, or the operation's name.
-    function : callable or None
-        What computes it; None for an input.
-    operands : tuple of ScalarRef or Constant
-        What it is applied to.
-    type : type
-        Class of the value: int, float, bool, complex or a NumPy scalar class.
-    name : str
-        Name of the argument, for an input.
-    location : Location or None
-        The user's line, for an operation.
-    """
-
-    op: str
-    function: Callable[..., Any] | None
-    operands: tuple[ScalarRef | Constant, ...]
-    type: type
-    name: str = ""
-    location: Location | None = field(default=None, compare=False)
-
-
-Operand = View | ScalarRef | Constant
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One kernel launch.
-
-    Parameters
-    ----------
-    kernel : KernelIR
-        The kernel for these argument types.
-    operands : tuple of View, ScalarRef or Constant
-        One for each of the kernel's leaves.
-    grid, block : tuple of int
-        Launch configuration, three numbers each.
-    shared_bytes : int
-        Dynamic shared memory.
-    reads, writes : tuple of Access
-        What the launch reads and may write.
-    location : Location
-        The user's line.
-    """
-
-    kernel: KernelIR
-    operands: tuple[Operand, ...]
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared_bytes: int
-    reads: tuple[Access, ...]
-    writes: tuple[Access, ...]
-    location: Location = field(compare=False)
-
-
-@dataclass(frozen=True)
-class Copy:
-    """`target[...] = source`, same shape and dtype.
-
-    Parameters
-    ----------
-    source, target : Access
-        What is read and the version that is made.
-    location : Location
-        The user's line.
-    """
-
-    source: Access
-    target: Access
-    location: Location = field(compare=False)
-
-    @property
-    def reads(self) -> tuple[Access, ...]:
-        """What the node reads."""
-        return (self.source,)
-
-    @property
-    def writes(self) -> tuple[Access, ...]:
-        """What the node writes."""
-        return (self.target,)
-
-
-@dataclass(frozen=True)
-class Fill:
-    """`target[...] = value`.
-
-    Parameters
-    ----------
-    value : ScalarRef or Constant
-        Converted to the target's dtype as NumPy converts it.
-    target : Access
-        The version that is made.
-    location : Location
-        The user's line.
-    """
-
-    value: ScalarRef | Constant
-    target: Access
-    location: Location = field(compare=False)
-
-    @property
-    def reads(self) -> tuple[Access, ...]:
-        """What the node reads."""
-        return ()
-
-    @property
-    def writes(self) -> tuple[Access, ...]:
-        """What the node writes."""
-        return (self.target,)
-
-
-Node = Launch | Copy | Fill
+from graphjit._nodes import (
+    Access,
+    Buffer,
+    Constant,
+    Copy,
+    Launch,
+    Loop,
+    Node,
+    Operand,
+    Scalar,
+    ScalarRef,
+    View,
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -269,7 +75,7 @@ class Graph:
             access.view.buffer
             for node in self.nodes
             for access in node.writes
-            if self.buffers[access.view.buffer].storage != "temporary"
+            if self.buffers[access.view.buffer].storage in ("input", "closure")
         )
 
     @property
@@ -297,15 +103,22 @@ class Graph:
         )
         yield f"graph {self.name}({inputs})"
         for buffer in self.buffers:
-            if buffer.storage != "input":
+            if buffer.storage in ("closure", "temporary"):
                 yield f"    {buffer.name} = {buffer.storage}, {buffer.nbytes} bytes"
         for index, scalar in enumerate(self.scalars):
-            if scalar.op != "input":
+            if scalar.op not in ("input", "carried"):
                 operands = ", ".join(self._operand(o) for o in scalar.operands)
                 yield f"    %{index}: {scalar.type.__name__} = {scalar.op}({operands})"
-        for node in self.nodes:
-            yield f"    {self.describe(node)}"
+        yield from self._node_lines(self.nodes, "    ")
         yield f"    return {', '.join(self._output(o) for o in self.outputs)}"
+
+    def _node_lines(self, nodes: tuple[Node, ...], margin: str) -> Iterator[str]:
+        for node in nodes:
+            yield f"{margin}{self.describe(node)}"
+            if isinstance(node, Loop):
+                yield from self._node_lines(node.nodes, f"{margin}    ")
+                handed = ", ".join(self._operand(carry.next) for carry in node.carries)
+                yield f"{margin}    next {handed}"
 
     def describe(self, node: Node) -> str:
         """One node as a line of text, with the versions it reads and makes and its source line."""
@@ -317,6 +130,14 @@ class Graph:
             text = (
                 f"{node.kernel.name}[{_dims(node.grid)}, {_dims(node.block)}{shared}]({operands})"
             )
+        elif isinstance(node, Loop):
+            results = ", ".join(self._operand(carry.result) for carry in node.carries)
+            carries = ", ".join(
+                f"{self._operand(carry.inner)} = {self._operand(carry.initial)}"
+                for carry in node.carries
+            )
+            index = self._scalar(node.index)
+            text = f"{results} = for {index} in {node.lower}..{node.upper - 1}({carries})"
         elif isinstance(node, Copy):
             text = f"copy({self._access(node.source)} -> {self._access(node.target)})"
         else:
@@ -350,12 +171,10 @@ class Graph:
     def _view(self, view: View) -> str:
         buffer = self.buffers[view.buffer]
         whole = view.offset + view.layout.extent[0] == 0 and view.layout.nbytes == buffer.nbytes
-        return buffer.name if whole else f"{buffer.name}+{view.offset}:{view.layout}"
-
-
-def constant(value: Any) -> Constant:
-    """A constant that compares by type and exact value."""
-    return Constant(value, (type(value), repr(value)))
+        moves = "".join(f"[{self._scalar(step.index)}]" for step in view.moving)
+        if whole or view.moving:
+            return f"{buffer.name}{moves}"
+        return f"{buffer.name}+{view.offset}:{view.layout}"
 
 
 def _dims(dims: tuple[int, int, int]) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 
 from graphjit import _donation, _scalars
 from graphjit._array import Array
-from graphjit._graph import Scalar
 from graphjit._inputs import Closures, Input, Leaves
 from graphjit._memory import GONE, Allocator, Handle, Memory
+from graphjit._nodes import Scalar
 from graphjit._static_results import StaticResults
 from graphjit.backends.executable import Executable
 

@@ -12,7 +12,7 @@ import numpy as np
 import optree
 
 from graphjit._errors import ArgumentError
-from graphjit._graph import Constant, Scalar, ScalarRef
+from graphjit._nodes import Constant, Scalar, ScalarRef
 
 NUMBERS = (int, float, complex, bool, np.generic)
 # What is recorded, by name: operators of Python, and what numbers.Number classes answer to.
@@ -146,20 +146,25 @@ def evaluate(scalars: Sequence[Scalar], inputs: Sequence[Any]) -> list[Any]:
         operands = [
             values[o.index] if isinstance(o, ScalarRef) else o.value for o in scalar.operands
         ]
-        assert scalar.function is not None
-        try:
-            value = scalar.function(*operands)
-        except Exception as error:
-            error.add_note(f"  in {_text(scalar, operands)}, at {scalar.location}")
-            raise
-        if type(value) is not scalar.type:
-            raise ArgumentError(
-                f"the scalar {_text(scalar, operands)} is "
-                f"{type(value).__name__} now and was {scalar.type.__name__} when the function was "
-                "traced; make its class depend on nothing but the classes of the arguments"
-            )
-        values.append(value)
+        values.append(applied(scalar, operands))
     return values
+
+
+def applied(scalar: Scalar, operands: Sequence[Any]) -> Any:
+    """The value of an operation for these operands; raises as `evaluate` does."""
+    assert scalar.function is not None
+    try:
+        value = scalar.function(*operands)
+    except Exception as error:
+        error.add_note(f"  in {_text(scalar, operands)}, at {scalar.location}")
+        raise
+    if type(value) is not scalar.type:
+        raise ArgumentError(
+            f"the scalar {_text(scalar, operands)} is "
+            f"{type(value).__name__} now and was {scalar.type.__name__} when the function was "
+            "traced; make its class depend on nothing but the classes of the arguments"
+        )
+    return value
 
 
 def _text(scalar: Scalar, operands: Sequence[Any]) -> str:

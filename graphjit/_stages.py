@@ -18,11 +18,12 @@ from graphjit._binding import Binding
 from graphjit._context import current_stream
 from graphjit._differences import differences
 from graphjit._errors import ArgumentError, ClosedError, DeviceError
-from graphjit._graph import Graph, ScalarRef
+from graphjit._graph import Graph
 from graphjit._guards import Guard
 from graphjit._inputs import Input
 from graphjit._location import called_at
 from graphjit._locks import make_lock
+from graphjit._nodes import ScalarRef
 from graphjit._replay import (
     ARGUMENT,
     ARGUMENT_VIEW,
@@ -39,6 +40,7 @@ from graphjit._signature import Key, Signature
 from graphjit._static_results import StaticResults
 from graphjit.backends.binding_stats import BindingStats
 from graphjit.schedule.schedule import Schedule, schedule
+from graphjit.transforms.unroll import unroll
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ class Traced:
                     f"{self.graph.name} closes over an array on {array._device}, and is called on "
                     f"{device}; move one of them{called_at()}"
                 )
-        plan = schedule(self.graph)
+        plan = schedule(unroll(self.graph))
         backends.get(device.backend).check(plan)
         return Lowered(self, plan)
 
@@ -202,7 +204,8 @@ class Compiled:
     def __init__(self, lowered: Lowered) -> None:
         self.lowered = lowered
         self.traced = lowered.traced
-        graph = self.traced.graph
+        # As it is scheduled: without loops.
+        self._graph = graph = lowered.schedule.graph
         self._device = self.traced.key.device
         self._backend = backends.get(self._device.backend)
         self._executables: dict[Overlaps, Any] = {}
@@ -285,16 +288,14 @@ class Compiled:
                     raise ClosedError("this compiled function was closed")
                 executable = self._executables.get(overlaps)
                 if executable is None:
-                    plan = (
-                        schedule(self.traced.graph, overlaps) if overlaps else self.lowered.schedule
-                    )
+                    plan = schedule(self._graph, overlaps) if overlaps else self.lowered.schedule
                     inputs = self.traced.options.inputs
                     executable = self._backend.build(plan, self._device, inputs)
                     self._executables[overlaps] = executable
         return executable
 
     def _make_replay(self) -> Replay:
-        graph, binding, options = self.traced.graph, self.binding, self.traced.options
+        graph, binding, options = self._graph, self.binding, self.traced.options
         allocators = tuple(
             self._backend.allocator(self._device, graph.buffers[buffer].nbytes)
             for buffer in graph.results
@@ -350,10 +351,10 @@ class Compiled:
             return Result(COPIED if leaf.copied else FIXED, value=leaf.value)
         if isinstance(leaf, ArgumentLeaf):
             return Result(ARGUMENT, leaf.index)
-        output = self.traced.graph.outputs[leaf.index]
+        output = self._graph.outputs[leaf.index]
         if isinstance(output, ScalarRef):
             return Result(SCALAR, output.index)
-        view, binding, results = output.view, self.binding, self.traced.graph.results
+        view, binding, results = output.view, self.binding, self._graph.results
         aval = array_aval(view.layout, self._device, view.buffer in binding.readonly)
         if view.buffer in results:
             return Result(FRESH, results.index(view.buffer), view.offset, aval)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,16 +11,22 @@ import numpy as np
 from graphjit import _scalars
 from graphjit._adoption import adopt
 from graphjit._array import Array
+from graphjit._collector import collector_held
+from graphjit._configuration import check_configuration, three
 from graphjit._context import current_trace, set_trace
-from graphjit._errors import GraphjitError, LaunchError, TraceError
-from graphjit._graph import (
+from graphjit._errors import GraphjitError, TraceError
+from graphjit._graph import Graph
+from graphjit._layout import Layout, contiguous, layout_of
+from graphjit._location import at_line, user_location
+from graphjit._nodes import (
     Access,
     Buffer,
+    Carry,
     Constant,
     Copy,
     Fill,
-    Graph,
     Launch,
+    Loop,
     Node,
     Operand,
     Scalar,
@@ -29,17 +34,8 @@ from graphjit._graph import (
     View,
     constant,
 )
-from graphjit._layout import Layout, contiguous, layout_of
-from graphjit._location import Location, at_line, user_location
-from graphjit._locks import make_lock
 from graphjit._tracers import ArrayTracer, ScalarTracer, Tracer
 from graphjit.kernel import frontend
-
-# What CUDA allows on every device that Numba supports.
-_MAX_GRID = (2**31 - 1, 65535, 65535)
-_MAX_BLOCK = (1024, 1024, 64)
-_MAX_THREADS = 1024
-_MAX_SHARED = 227 * 1024
 
 SCALARS = (bool, int, float, complex, np.number, np.bool_)
 
@@ -50,29 +46,21 @@ def current() -> Trace | None:
     return found
 
 
-_held = 0
-_held_lock = make_lock()
+class Body:
+    """The body of a loop, while it is being recorded.
 
+    Parameters
+    ----------
+    first : int
+        The first buffer that is made in it.
+    versions : list of int
+        Those of the buffers before it.
+    """
 
-@contextlib.contextmanager
-def _collector_held() -> Iterator[None]:
-    """Keep the garbage collector from running finalisers, whose launches would be recorded."""
-    global _held
-    with _held_lock:
-        if _held == 0 and gc.isenabled():
-            gc.disable()
-            _held = 1
-        elif _held:
-            _held += 1
-        mine = _held > 0
-    try:
-        yield
-    finally:
-        with _held_lock:
-            if mine:
-                _held -= 1
-                if _held == 0:
-                    gc.enable()
+    def __init__(self, first: int, versions: list[int]) -> None:
+        self.first = self.last = first
+        self.versions = versions
+        self.nodes: list[Node] = []
 
 
 class Trace:
@@ -94,13 +82,16 @@ class Trace:
         self._scalars: list[Scalar] = []
         self._inputs: list[View | ScalarRef] = []
         self._nodes: list[Node] = []
+        self._indices: set[ScalarRef] = set()
+        # What the body of a loop raised.
+        self._failed = ""
         self._closure_views: dict[int, View] = {}
         self._keep: list[Any] = []
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
         """Make this the thread's trace; whatever happens inside, it ends with the block."""
-        with _collector_held():
+        with collector_held():
             outer = set_trace(self)
             self.active = True
             try:
@@ -111,6 +102,11 @@ class Trace:
 
     def graph(self, outputs: tuple[Access | ScalarRef, ...]) -> Graph:
         """What was recorded, returning `outputs`."""
+        if self._failed:
+            raise TraceError(
+                f"{self.name} went on after the body of a loop had raised {self._failed}; what the "
+                "body did before is not recorded, so let the error pass, or don't raise it"
+            )
         return Graph(
             self.name,
             tuple(self._buffers),
@@ -142,7 +138,7 @@ class Trace:
     def scalar_op(self, name: str, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         """Record an operation on host scalars; one that gives a tuple gives tracers in a tuple."""
         where = user_location()
-        refs = tuple(self._scalar(operand) for operand in operands)
+        refs = tuple(self.operand(operand) for operand in operands)
         types = [_scalars.operand_type(ref, self._scalars) for ref in refs]
         with at_line(where):
             result = _scalars.sample(function, types)
@@ -160,6 +156,78 @@ class Trace:
         ref = self._new_scalar(Scalar(name, function, refs, type_, location=where))
         return ScalarTracer(self, ref, type_, f"%{ref.index}")
 
+    def carried_array(self, like: ArrayTracer, name: str) -> ArrayTracer:
+        """What stands for an array that a loop carries."""
+        view = self._new_view("carried", like._layout, name)
+        readonly, record = like._readonly, like._record
+        return ArrayTracer(self, view, name, readonly=readonly, record=record)
+
+    def carried_scalar(self, type_: type, name: str) -> ScalarTracer:
+        """What stands for a number that a loop carries, or for its index."""
+        ref = self._new_scalar(Scalar("carried", None, (), type_, name))
+        return ScalarTracer(self, ref, type_, name)
+
+    def counts(self, ref: ScalarRef) -> bool:
+        """Whether a number is a loop's index, or computed from nothing else that changes."""
+        scalar = self._scalars[ref.index]
+        if scalar.op in ("input", "carried"):
+            return ref in self._indices
+        return all(self.counts(o) for o in scalar.operands if isinstance(o, ScalarRef))
+
+    @contextlib.contextmanager
+    def body(self, index: ScalarTracer) -> Iterator[Body]:
+        """Record the body of a loop, whose index that is, apart from the nodes before it."""
+        body = Body(len(self._buffers), list(self._versions))
+        outer, self._nodes = self._nodes, body.nodes
+        self._indices.add(index._ref)
+        try:
+            yield body
+        except Exception as error:
+            self._failed = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            self._nodes = outer
+
+    def end_of_temporaries(self, body: Body) -> None:
+        """Buffers that are made from here on are not the body's own."""
+        body.last = len(self._buffers)
+
+    def loop(
+        self, index: ScalarTracer, bounds: range, carries: tuple[Carry, ...], body: Body
+    ) -> None:
+        """Record a loop."""
+        inside = range(body.first, body.last)
+        temporaries = frozenset(b for b in inside if self._buffers[b].storage == "temporary")
+        inner = {carry.inner.buffer for carry in carries if isinstance(carry.inner, View)}
+        initial = {carry.initial.buffer for carry in carries if isinstance(carry.initial, View)}
+        read, written = set(initial), set()
+        for node in body.nodes:
+            read |= {access.view.buffer for access in node.reads}
+            written |= {access.view.buffer for access in node.writes}
+        if written & inner:
+            # After a swap any of them may be the one that is written.
+            written |= initial
+        for buffer in written & initial:
+            self._versions[buffer] += 1
+        before = range(body.first)
+        self._nodes.append(
+            Loop(
+                index._ref,
+                bounds.start,
+                bounds.stop,
+                carries,
+                tuple(body.nodes),
+                temporaries,
+                tuple(Access(self._whole(b), body.versions[b]) for b in before if b in read),
+                tuple(Access(self._whole(b), self._versions[b]) for b in before if b in written),
+                user_location(),
+            )
+        )
+
+    def _whole(self, buffer: int) -> View:
+        """All bytes of a buffer."""
+        return View(buffer, 0, contiguous((self._buffers[buffer].nbytes,), np.dtype(np.uint8)))
+
     def roots(self, ref: ScalarRef) -> tuple[str, ...]:
         """Names of the arguments that a number is computed from."""
         scalar = self._scalars[ref.index]
@@ -170,7 +238,7 @@ class Trace:
 
     def lift(self, array: Array) -> ArrayTracer:
         """The tracer of an array that the function closes over."""
-        traced: ArrayTracer = self._traced(array, "a closed-over array")
+        traced: ArrayTracer = self.traced(array, "a closed-over array")
         return traced
 
     def output(self, value: Tracer) -> Access | ScalarRef:
@@ -196,8 +264,8 @@ class Trace:
         """Record a kernel launch."""
         where = user_location()
         name = dispatcher.py_func.__name__
-        _check_configuration(name, grid, block, shared_bytes, where)
-        traced = tuple(self._traced(arg, f"argument {i} of {name}") for i, arg in enumerate(args))
+        check_configuration(name, grid, block, shared_bytes, where)
+        traced = tuple(self.traced(arg, f"argument {i} of {name}") for i, arg in enumerate(args))
         try:
             argtypes = tuple(frontend.type_of(dispatcher, arg) for arg in traced)
             kernel = frontend.kernel_ir(dispatcher, frontend.select(dispatcher, argtypes))
@@ -227,8 +295,8 @@ class Trace:
             Launch(
                 kernel,
                 operands,
-                _three(grid),
-                _three(block),
+                three(grid),
+                three(block),
                 shared_bytes,
                 tuple(dict.fromkeys(reads)),
                 tuple(dict.fromkeys(Access(v, self._versions[v.buffer]) for v in writes)),
@@ -243,12 +311,12 @@ class Trace:
             if not isinstance(value, ScalarTracer):
                 with at_line(where):
                     value = _scalars.element(value, target.dtype)[()]
-            operand = self._scalar(value)
+            operand = self.operand(value)
             self._nodes.append(Fill(operand, self._write(target._view), where))
             return
         if isinstance(value, (list, tuple)):
             value = np.asarray(value, target.dtype)
-        source = self._traced(value, "the assigned value")
+        source = self.traced(value, "the assigned value")
         if not isinstance(source, ArrayTracer):
             raise TraceError(f"cannot assign {type(value).__name__} to an array at {where}")
         if source.dtype != target.dtype:
@@ -263,22 +331,20 @@ class Trace:
                 f"cannot assign an array of shape {source.shape} to one of shape {target.shape}, "
                 f"nor broadcast it (at {where})"
             ) from None
-        view = View(
-            source._view.buffer, source._view.offset, Layout(target.shape, strides, source.dtype)
-        )
+        view = source._view.part(Layout(target.shape, strides, source.dtype), 0)
         self._nodes.append(Copy(self._read(view), self._write(target._view), where))
 
     # -- parts ------------------------------------------------------------------------------------
 
-    def _traced(self, value: Any, what: str) -> Any:
-        """A kernel argument with every array in it replaced by a tracer of this trace."""
+    def traced(self, value: Any, what: str) -> Any:
+        """An argument with every array in it replaced by a tracer of this trace."""
         if isinstance(value, Tracer):
             self.output(value)  # refuses tracers of other traces
             return value
         if isinstance(value, SCALARS):
             return value
         if isinstance(value, tuple):
-            items = [self._traced(item, what) for item in value]
+            items = [self.traced(item, what) for item in value]
             return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
         if isinstance(value, np.void):
             host = np.array(value)
@@ -304,7 +370,7 @@ class Trace:
             elif isinstance(arg, ArrayTracer):
                 yield arg._view
             else:
-                yield self._scalar(arg)
+                yield self.operand(arg)
 
     def _closure(self, value: Any) -> View:
         """The view of an array that isn't the graph's own, by reference."""
@@ -317,7 +383,8 @@ class Trace:
             self._closure_views[id(value)] = view
         return view
 
-    def _scalar(self, value: Any) -> ScalarRef | Constant:
+    def operand(self, value: Any) -> ScalarRef | Constant:
+        """What a node calls a number."""
         if isinstance(value, ScalarTracer):
             self.output(value)
             return value._ref
@@ -354,31 +421,3 @@ def to_device(trace: Trace, value: Any) -> ArrayTracer:
     result = trace.empty(contiguous(tuple(host.shape), host.dtype))
     result[...] = host
     return result
-
-
-def _three(dims: tuple[int, ...]) -> tuple[int, int, int]:
-    x, y, z = (*(int(d) for d in dims), 1, 1)[:3]
-    return x, y, z
-
-
-def _check_configuration(
-    name: str, grid: tuple[int, ...], block: tuple[int, ...], shared_bytes: int, where: Location
-) -> None:
-    for what, dims, limits in (("grid", grid, _MAX_GRID), ("block", block, _MAX_BLOCK)):
-        for axis, length, limit in zip("xyz", dims, limits, strict=False):
-            if not 1 <= length <= limit:
-                raise LaunchError(
-                    f"{name} was launched at {where} with a {what} of {tuple(dims)}: "
-                    f"{axis} must be from 1 to {limit}"
-                )
-    threads = int(np.prod(block))
-    if threads > _MAX_THREADS:
-        raise LaunchError(
-            f"{name} was launched at {where} with {threads} threads a block; "
-            f"at most {_MAX_THREADS} are possible"
-        )
-    if not 0 <= shared_bytes <= _MAX_SHARED:
-        raise LaunchError(
-            f"{name} was launched at {where} with {shared_bytes} bytes of dynamic shared memory; "
-            f"from 0 to {_MAX_SHARED} are possible"
-        )

@@ -9,9 +9,9 @@ import numpy as np
 
 from graphjit._context import current_trace
 from graphjit._errors import LeakedTracerError, TraceError
-from graphjit._graph import ScalarRef, View
 from graphjit._layout import Layout, contiguous
 from graphjit._location import user_location
+from graphjit._nodes import Moving, ScalarRef, View
 from graphjit._refusals import concretization_error, foreign_error, source_line
 from graphjit._scalars import FUNCTIONS, NUMBERS, UInt64Integer
 from graphjit._shaped import Shaped
@@ -29,6 +29,9 @@ class Recorder(Protocol):
 
     def roots(self, ref: ScalarRef) -> tuple[str, ...]:
         """Names of the arguments that a number is computed from."""
+
+    def counts(self, ref: ScalarRef) -> bool:
+        """Whether a number is a loop's index, or computed from nothing else that changes."""
 
     def assign(self, target: ArrayTracer, value: Any) -> None:
         """Record ``target[...] = value``."""
@@ -150,6 +153,12 @@ class ArrayTracer(Shaped, Tracer):
         return self._view.layout
 
     def __getitem__(self, key: Any) -> ArrayTracer:
+        first, *rest = key if isinstance(key, tuple) and key else (key,)
+        if isinstance(first, ScalarTracer) and self.ndim and first.counts:
+            step = Moving(first._ref, self.shape[0], self.strides[0], user_location())
+            layout = Layout(self.shape[1:], self.strides[1:], self.dtype)
+            found = self._derived(layout, 0, (step,))
+            return found[tuple(rest)] if rest else found
         layout, offset = self._index(key)
         return self._derived(layout, offset)
 
@@ -226,9 +235,9 @@ class ArrayTracer(Shaped, Tracer):
     def __dlpack__(self, **options: Any) -> Any:
         self._foreign()
 
-    def _derived(self, layout: Layout, offset: int) -> ArrayTracer:
+    def _derived(self, layout: Layout, offset: int, moving: tuple[Moving, ...] = ()) -> ArrayTracer:
         self._live()
-        view = View(self._view.buffer, self._view.offset + offset, layout)
+        view = self._view.part(layout, offset, moving)
         return ArrayTracer(self._trace, view, self._name, readonly=self._readonly)
 
     def __repr__(self) -> str:
@@ -250,6 +259,11 @@ class ScalarTracer(Tracer):
         self._live()
         sample = 2**63 if self._type is UInt64Integer else self._type(1)
         return numba_types.value_type(sample)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a loop's index, or an integer computed from nothing else that changes."""
+        return self._type is int and self._live().counts(self._ref)
 
     def _remedy(self) -> str:
         roots = " and ".join(self._trace.roots(self._ref)) or self._name

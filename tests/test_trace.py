@@ -7,7 +7,7 @@ import pytest
 from numba import cuda
 
 import graphjit as gj
-from graphjit._graph import Copy, Fill, Launch
+from graphjit._nodes import Copy, Fill, Launch
 
 from .programs import add, grid, increment, scale
 

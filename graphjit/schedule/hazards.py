@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graphjit._graph import Graph, Launch, View
+from graphjit._graph import Graph
 from graphjit._layout import overlap
+from graphjit._nodes import Launch, View
 
 
 @dataclass(frozen=True)

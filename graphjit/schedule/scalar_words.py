@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphjit._graph import ScalarRef
+from graphjit._nodes import ScalarRef
 from graphjit._scalars import element
 from graphjit.kernel.packing import scalar_codes, scalar_parts
 

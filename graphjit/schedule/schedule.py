@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from graphjit._graph import Constant, Fill, Graph, Launch, ScalarRef, View
+from graphjit._graph import Graph
 from graphjit._layout import Layout
+from graphjit._nodes import Constant, Fill, Launch, Loop, ScalarRef, View, Work
 from graphjit._scalars import element
 from graphjit.kernel import numba_types
 from graphjit.kernel.packing import (
@@ -32,7 +33,7 @@ class Schedule:
     Parameters
     ----------
     graph : Graph
-        The program; its nodes are in an order that respects the edges.
+        The program, without loops; its nodes are in an order that respects the edges.
     hazards : Hazards
         What must wait for what.
     arena : Arena
@@ -51,6 +52,12 @@ class Schedule:
     externals: tuple[int, ...]
     scalars: tuple[ScalarSlot, ...]
     overlapping: tuple[tuple[int, ...], ...]
+
+    @functools.cached_property
+    def nodes(self) -> tuple[Work, ...]:
+        """The pieces of work, in an order that respects the edges."""
+        assert not any(isinstance(node, Loop) for node in self.graph.nodes)
+        return cast("tuple[Work, ...]", self.graph.nodes)
 
     @functools.cached_property
     def slots(self) -> int:
@@ -108,7 +115,7 @@ class Schedule:
         for before, after in self.hazards.edges:
             waits.setdefault(after, []).append(before)
         lines = [f"schedule of {self.graph.name}: arena of {self.arena.nbytes} bytes"]
-        for index, node in enumerate(self.graph.nodes):
+        for index, node in enumerate(self.nodes):
             order = f" after {', '.join(map(str, waits[index]))}" if index in waits else ""
             lines.append(f"  {index}{order}: {self.graph.describe(node)}")
         return "\n".join(lines)
@@ -120,7 +127,7 @@ def schedule(graph: Graph, overlapping: tuple[tuple[int, ...], ...] = ()) -> Sch
     Parameters
     ----------
     graph : Graph
-        The program.
+        The program, without loops.
     overlapping : tuple of tuple of int
         Groups of input and closure buffers that share memory at this call.
 
@@ -133,7 +140,8 @@ def schedule(graph: Graph, overlapping: tuple[tuple[int, ...], ...] = ()) -> Sch
         for buffer in group:
             groups[buffer] = group[0]
     hazards = find_hazards(graph, groups)
-    externals = tuple(b.index for b in graph.buffers if b.storage != "temporary") + graph.results
+    given = tuple(b.index for b in graph.buffers if b.storage in ("input", "closure"))
+    externals = given + graph.results
     first = len(externals) + 1
     scalars: list[ScalarSlot] = []
     for ref, type_, dtype in _dynamic_scalars(graph):

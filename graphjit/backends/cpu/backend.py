@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from graphjit._errors import UnsupportedKernelError
-from graphjit._graph import Launch
 from graphjit._layout import Layout
 from graphjit._memory import Allocator, Memory
+from graphjit._nodes import Launch
 from graphjit.backends.base import Device
 from graphjit.backends.cpu.memory import AdoptedMemory, HostAllocator, HostMemory, view_at
 from graphjit.backends.executable import Executable
@@ -71,7 +71,7 @@ class CPUBackend:
         from graphjit.backends.cpu.codegen import check_kernel
         from graphjit.backends.cpu.steps import memory_step, native_launch
 
-        for node in schedule.graph.nodes:
+        for node in schedule.nodes:
             try:
                 if isinstance(node, Launch):
                     check_kernel(node.kernel)

@@ -39,7 +39,7 @@ class CPUExecutable(Executable):
         self._has_scalars = bool(schedule.scalars)
         self._scalar_words = ScalarWords(schedule.scalars)
         self._arena = HostMemory(schedule.arena.nbytes)
-        steps = [step(schedule, node) for node in schedule.graph.nodes]
+        steps = [step(schedule, node) for node in schedule.nodes]
         self._kernels = [kept for _, kept in steps]
         self._program = Program([made for made, _ in steps], schedule.slots)
         self._slots = struct.Struct(f"<{schedule.slots}Q")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from graphjit._graph import Copy, Fill, Launch, Node
+from graphjit._nodes import Copy, Fill, Launch, Work
 from graphjit.backends.cpu.codegen import NativeKernel, compile_kernel
 from graphjit.backends.cpu.memory_kernels import copy_step, fill_step
 from graphjit.backends.cpu.program import Step
@@ -14,7 +14,7 @@ from graphjit.kernel.packing import ParamImage
 from graphjit.schedule.schedule import Schedule
 
 
-def step(schedule: Schedule, node: Node) -> tuple[Step, Any]:
+def step(schedule: Schedule, node: Work) -> tuple[Step, Any]:
     """A node's step, and what keeps its code loaded."""
     if not isinstance(node, Launch):
         return memory_step(schedule, node), None

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from graphjit._errors import DeviceError
-from graphjit._graph import View
 from graphjit._layout import Layout, contiguous
 from graphjit._memory import Allocator, Memory
+from graphjit._nodes import View
 from graphjit.backends.base import Device
 from graphjit.backends.executable import Executable
 from graphjit.kernel import frontend

@@ -14,9 +14,9 @@ from typing import Any
 
 from cuda.bindings import driver
 
-from graphjit._graph import Access, Copy, Fill, Node, View
 from graphjit._layout import Layout, contiguous, overlap
 from graphjit._memory import Memory
+from graphjit._nodes import Access, Copy, Fill, View, Work
 from graphjit.backends.binding_stats import BindingStats
 from graphjit.backends.cuda.driver import activate, check
 from graphjit.backends.cuda.image import BoundImage
@@ -109,7 +109,7 @@ class CUDAExecutable(Executable):
         for before, after in self._schedule.hazards.edges:
             waits.setdefault(after, []).append(before)
         last: list[list[Any]] = []  # the CUDA nodes that others must wait for
-        for index, node in enumerate(self._schedule.graph.nodes):
+        for index, node in enumerate(self._schedule.nodes):
             wait_for = [handle for before in waits.get(index, []) for handle in last[before]]
             for launch, address in self._launches(node):
                 slot = self._schedule.slot
@@ -132,7 +132,7 @@ class CUDAExecutable(Executable):
                 wait_for = [handle]
             last.append(wait_for)
 
-    def _launches(self, node: Node) -> list[tuple[Any, Any]]:
+    def _launches(self, node: Work) -> list[tuple[Any, Any]]:
         """The kernel launches of a node, each with what tells where its views are."""
         address = self._schedule.address
         if any(access.view.layout.size == 0 for access in node.writes) and isinstance(

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from graphjit._graph import Constant, Fill, Operand, View, constant
 from graphjit._layout import Layout
+from graphjit._nodes import Constant, Fill, Operand, View, constant
 from graphjit._scalars import element
 from graphjit.kernel import frontend, numba_types
 from graphjit.kernel.ir import KernelIR

@@ -1,0 +1,1 @@
+"""Transforms: functions from Graph to Graph."""
