@@ -14,6 +14,7 @@ from graphjit._creation import asarray, empty
 from graphjit._errors import TraceError
 from graphjit._layout import contiguous
 from graphjit._location import user_location
+from graphjit._loop_body import LoopBody
 from graphjit._nodes import Carry, Moving
 from graphjit._pytrees import flatten
 from graphjit._refusals import concretization_error
@@ -178,10 +179,10 @@ class _Recorded:
         """Record the loop; the last carry. What is in `stacked` becomes stacks of it."""
         trace, count = self._trace, len(self._initial)
         inner = [self._stand_in(value, name) for value, name in self._with_names()]
-        with trace.body(self._index) as recorded:
+        with LoopBody(trace, self._index) as recorded:
             result = body(self._index, optree.tree_unflatten(self._tree, inner))
             following = self._checked(*flatten(result))
-            trace.end_of_temporaries(recorded)
+            recorded.end_of_temporaries()
             if stacked is not None:
                 stacked[0] = self._stack(stacked[0])
         results = [self._stand_in(value, name) for value, name in self._with_names()]
@@ -190,7 +191,7 @@ class _Recorded:
             for values in (self._initial, inner, following, results)
         ]
         carries = tuple(Carry(*(part[place] for part in parts)) for place in range(count))
-        trace.loop(self._index, self._bounds, carries, recorded)
+        recorded.repeat(self._bounds, carries)
         return optree.tree_unflatten(self._tree, results)
 
     def _with_names(self) -> list[tuple[Any, str]]:

@@ -21,12 +21,10 @@ from graphjit._location import at_line, user_location
 from graphjit._nodes import (
     Access,
     Buffer,
-    Carry,
     Constant,
     Copy,
     Fill,
     Launch,
-    Loop,
     Node,
     Operand,
     Scalar,
@@ -46,23 +44,6 @@ def current() -> Trace | None:
     return found
 
 
-class Body:
-    """The body of a loop, while it is being recorded.
-
-    Parameters
-    ----------
-    first : int
-        The first buffer that is made in it.
-    versions : list of int
-        Those of the buffers before it.
-    """
-
-    def __init__(self, first: int, versions: list[int]) -> None:
-        self.first = self.last = first
-        self.versions = versions
-        self.nodes: list[Node] = []
-
-
 class Trace:
     """The graph of one function, while it is being recorded.
 
@@ -77,14 +58,15 @@ class Trace:
         self.active = False
         # Arrays that are not the graph's own: what the function or its kernels close over.
         self.closures: dict[int, Any] = {}
-        self._buffers: list[Buffer] = []
-        self._versions: list[int] = []
+        self.buffers: list[Buffer] = []
+        self.versions: list[int] = []
         self._scalars: list[Scalar] = []
         self._inputs: list[View | ScalarRef] = []
-        self._nodes: list[Node] = []
-        self._indices: set[ScalarRef] = set()
+        self.nodes: list[Node] = []
+        # Indices of loops.
+        self.indices: set[ScalarRef] = set()
         # What the body of a loop raised.
-        self._failed = ""
+        self.failed = ""
         self._closure_views: dict[int, View] = {}
         self._keep: list[Any] = []
 
@@ -102,17 +84,17 @@ class Trace:
 
     def graph(self, outputs: tuple[Access | ScalarRef, ...]) -> Graph:
         """What was recorded, returning `outputs`."""
-        if self._failed:
+        if self.failed:
             raise TraceError(
-                f"{self.name} went on after the body of a loop had raised {self._failed}; what the "
+                f"{self.name} went on after the body of a loop had raised {self.failed}; what the "
                 "body did before is not recorded, so let the error pass, or don't raise it"
             )
         return Graph(
             self.name,
-            tuple(self._buffers),
+            tuple(self.buffers),
             tuple(self._scalars),
             tuple(self._inputs),
-            tuple(self._nodes),
+            tuple(self.nodes),
             outputs,
         )
 
@@ -132,7 +114,7 @@ class Trace:
 
     def empty(self, layout: Layout) -> ArrayTracer:
         """A temporary of that layout, uninitialised."""
-        name = f"t{sum(b.storage == 'temporary' for b in self._buffers)}"
+        name = f"t{sum(b.storage == 'temporary' for b in self.buffers)}"
         return ArrayTracer(self, self._new_view("temporary", layout, name), name)
 
     def scalar_op(self, name: str, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
@@ -171,62 +153,8 @@ class Trace:
         """Whether a number is a loop's index, or computed from nothing else that changes."""
         scalar = self._scalars[ref.index]
         if scalar.op in ("input", "carried"):
-            return ref in self._indices
+            return ref in self.indices
         return all(self.counts(o) for o in scalar.operands if isinstance(o, ScalarRef))
-
-    @contextlib.contextmanager
-    def body(self, index: ScalarTracer) -> Iterator[Body]:
-        """Record the body of a loop, whose index that is, apart from the nodes before it."""
-        body = Body(len(self._buffers), list(self._versions))
-        outer, self._nodes = self._nodes, body.nodes
-        self._indices.add(index._ref)
-        try:
-            yield body
-        except Exception as error:
-            self._failed = f"{type(error).__name__}: {error}"
-            raise
-        finally:
-            self._nodes = outer
-
-    def end_of_temporaries(self, body: Body) -> None:
-        """Buffers that are made from here on are not the body's own."""
-        body.last = len(self._buffers)
-
-    def loop(
-        self, index: ScalarTracer, bounds: range, carries: tuple[Carry, ...], body: Body
-    ) -> None:
-        """Record a loop."""
-        inside = range(body.first, body.last)
-        temporaries = frozenset(b for b in inside if self._buffers[b].storage == "temporary")
-        inner = {carry.inner.buffer for carry in carries if isinstance(carry.inner, View)}
-        initial = {carry.initial.buffer for carry in carries if isinstance(carry.initial, View)}
-        read, written = set(initial), set()
-        for node in body.nodes:
-            read |= {access.view.buffer for access in node.reads}
-            written |= {access.view.buffer for access in node.writes}
-        if written & inner:
-            # After a swap any of them may be the one that is written.
-            written |= initial
-        for buffer in written & initial:
-            self._versions[buffer] += 1
-        before = range(body.first)
-        self._nodes.append(
-            Loop(
-                index._ref,
-                bounds.start,
-                bounds.stop,
-                carries,
-                tuple(body.nodes),
-                temporaries,
-                tuple(Access(self._whole(b), body.versions[b]) for b in before if b in read),
-                tuple(Access(self._whole(b), self._versions[b]) for b in before if b in written),
-                user_location(),
-            )
-        )
-
-    def _whole(self, buffer: int) -> View:
-        """All bytes of a buffer."""
-        return View(buffer, 0, contiguous((self._buffers[buffer].nbytes,), np.dtype(np.uint8)))
 
     def roots(self, ref: ScalarRef) -> tuple[str, ...]:
         """Names of the arguments that a number is computed from."""
@@ -290,8 +218,8 @@ class Trace:
                 writes.append(view)
         touched = {view.buffer for view in writes}
         for buffer in touched:
-            self._versions[buffer] += 1
-        self._nodes.append(
+            self.versions[buffer] += 1
+        self.nodes.append(
             Launch(
                 kernel,
                 operands,
@@ -299,7 +227,7 @@ class Trace:
                 three(block),
                 shared_bytes,
                 tuple(dict.fromkeys(reads)),
-                tuple(dict.fromkeys(Access(v, self._versions[v.buffer]) for v in writes)),
+                tuple(dict.fromkeys(Access(v, self.versions[v.buffer]) for v in writes)),
                 where,
             )
         )
@@ -312,7 +240,7 @@ class Trace:
                 with at_line(where):
                     value = _scalars.element(value, target.dtype)[()]
             operand = self.operand(value)
-            self._nodes.append(Fill(operand, self._write(target._view), where))
+            self.nodes.append(Fill(operand, self._write(target._view), where))
             return
         if isinstance(value, (list, tuple)):
             value = np.asarray(value, target.dtype)
@@ -332,7 +260,7 @@ class Trace:
                 f"nor broadcast it (at {where})"
             ) from None
         view = source._view.part(Layout(target.shape, strides, source.dtype), 0)
-        self._nodes.append(Copy(self._read(view), self._write(target._view), where))
+        self.nodes.append(Copy(self._read(view), self._write(target._view), where))
 
     # -- parts ------------------------------------------------------------------------------------
 
@@ -357,7 +285,7 @@ class Trace:
                 if isinstance(value, Array)
                 else (isinstance(value, np.ndarray) and not value.flags.writeable)
             )
-            return ArrayTracer(self, view, self._buffers[view.buffer].name, readonly=readonly)
+            return ArrayTracer(self, view, self.buffers[view.buffer].name, readonly=readonly)
         raise TraceError(
             f"{what} is a {type(value).__name__}, which a traced kernel can't take "
             f"(at {user_location()}); pass arrays, numbers and tuples of them"
@@ -392,20 +320,20 @@ class Trace:
 
     def _new_view(self, storage: Any, layout: Layout, name: str) -> View:
         low, high = layout.extent
-        self._buffers.append(Buffer(len(self._buffers), storage, high - low, name))
-        self._versions.append(0)
-        return View(len(self._buffers) - 1, -low, layout)
+        self.buffers.append(Buffer(len(self.buffers), storage, high - low, name))
+        self.versions.append(0)
+        return View(len(self.buffers) - 1, -low, layout)
 
     def _new_scalar(self, scalar: Scalar) -> ScalarRef:
         self._scalars.append(scalar)
         return ScalarRef(len(self._scalars) - 1)
 
     def _read(self, view: View) -> Access:
-        return Access(view, self._versions[view.buffer])
+        return Access(view, self.versions[view.buffer])
 
     def _write(self, view: View) -> Access:
-        self._versions[view.buffer] += 1
-        return Access(view, self._versions[view.buffer])
+        self.versions[view.buffer] += 1
+        return Access(view, self.versions[view.buffer])
 
 
 def _adopted(value: Any) -> Array:
