@@ -51,6 +51,7 @@ lint: $(VENV)/.has-dev
 bench: $(VENV)/.has-test
 	$(BIN)/python -m benchmarks.cpu
 	$(BIN)/python -m benchmarks.dispatch
+	$(BIN)/python -m benchmarks.loops
 	$(if $(CUDA),$(BIN)/python -m benchmarks.cuda)
 
 fuzz: $(VENV)/.has-test
