@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from examples import heat
+from examples import gray_scott, heat
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +56,30 @@ def test_heat_reports_what_it_did(tmp_path, capsys):
     printed = capsys.readouterr().out
     for label in ("backend", "grid", "steps     10 of", "time", "speed-up", "volume", "picture"):
         assert label in printed
+
+
+def reacted(u, v, steps):
+    """The five-point scheme on a torus, in float64."""
+    u, v = u.astype(np.float64), v.astype(np.float64)
+    feed, kill = float(gray_scott.FEED), float(gray_scott.KILL)
+    for _ in range(steps):
+        around = [
+            sum(np.roll(w, shift, axis) for shift in (1, -1) for axis in (0, 1)) - 4 * w
+            for w in (u, v)
+        ]
+        eaten = u * v * v
+        u = u + 0.2 * around[0] - eaten + feed * (1 - u)
+        v = v + 0.1 * around[1] + eaten - (feed + kill) * v
+    return v
+
+
+def test_gray_scott_agrees_with_numpy(tmp_path, capsys):
+    out = tmp_path / "made" / "gray_scott.png"
+    pictures = gray_scott.main(steps=397, size=37, out=out)
+    assert pictures.shape == (8, 37, 37) and "400 on 37 x 37 cells" in capsys.readouterr().out
+    u, v = gray_scott.seeded(37)
+    for index in (0, 3, 7):
+        expected = reacted(u, v, 50 * (index + 1))
+        assert expected.std() > 0.03  # there is something to see
+        np.testing.assert_allclose(pictures[index], expected, atol=2e-5)
+    assert Image.open(out).size[0] > 1000

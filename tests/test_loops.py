@@ -402,7 +402,7 @@ def test_scan_bodies_return_a_pair(cpu):
 
 def test_too_many_nodes(cpu):
     f = gj.graphed(lambda x: gj.fori_loop(0, 10**7, lambda i, u: added(u, x), x))
-    with pytest.raises(gj.TraceError, match=r"more than 5000 nodes \(at .*test_loops"):
+    with pytest.raises(gj.TraceError, match=r"more than 20000 nodes \(at .*test_loops"):
         f(ramp())
     # What does nothing may be repeated, within reason.
     g = gj.graphed(lambda x: gj.fori_loop(0, 10**4, lambda i, u: u, x))

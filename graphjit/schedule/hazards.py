@@ -54,7 +54,9 @@ def find_hazards(graph: Graph, groups: Sequence[int]) -> Hazards:
     """
     edges: list[tuple[int, int]] = []
     ancestors: list[int] = []
-    live: dict[int, list[_Use]] = {}
+    # What may conflict with uses to come: apart, since nothing must wait between two reads.
+    written: dict[int, list[_Use]] = {}
+    read: dict[int, list[_Use]] = {}
     printed: int | None = None
     for index, node in enumerate(graph.nodes):
         uses = [_use(index, access.view, False) for access in node.reads]
@@ -66,12 +68,15 @@ def find_hazards(graph: Graph, groups: Sequence[int]) -> Hazards:
             printed = index
         for use in uses:
             buffer, start, end = use.view.buffer, use.start, use.end
-            for earlier in live.get(groups[buffer], ()):
-                # The cheap tests first: thousands of slices of one array are common.
-                if buffer == earlier.view.buffer and (end <= earlier.start or earlier.end <= start):
-                    continue
-                if (use.writes or earlier.writes) and _conflict(use.view, earlier.view):
-                    before.add(earlier.node)
+            for live in (written, read) if use.writes else (written,):
+                for earlier in live.get(groups[buffer], ()):
+                    # The cheap test first: thousands of slices of one array are common.
+                    if buffer == earlier.view.buffer and (
+                        end <= earlier.start or earlier.end <= start
+                    ):
+                        continue
+                    if _conflict(use.view, earlier.view):
+                        before.add(earlier.node)
         known = 0
         # Latest first: whatever lies behind an edge already taken needs none of its own.
         for predecessor in sorted(before, reverse=True):
@@ -80,16 +85,17 @@ def find_hazards(graph: Graph, groups: Sequence[int]) -> Hazards:
                 known |= ancestors[predecessor] | 1 << predecessor
         ancestors.append(known)
         for use in uses:
-            known_uses = live.setdefault(groups[use.view.buffer], [])
+            group = groups[use.view.buffer]
             if use.writes:
                 # Whatever conflicts with an earlier use that lies inside this write conflicts with
                 # the write too, which is ordered after it: the earlier use can be forgotten.
-                known_uses[:] = [
-                    earlier
-                    for earlier in known_uses
-                    if earlier.node == index or not _covers(use, earlier)
-                ]
-            known_uses.append(use)
+                for live in (written, read):
+                    live[group] = [
+                        earlier
+                        for earlier in live.get(group, ())
+                        if earlier.node == index or not _covers(use, earlier)
+                    ]
+            (written if use.writes else read).setdefault(group, []).append(use)
     return Hazards(tuple(sorted(edges)), tuple(ancestors))
 
 

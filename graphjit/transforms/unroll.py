@@ -31,8 +31,8 @@ from graphjit._nodes import (
 )
 from graphjit._scalars import applied
 
-# So many nodes take a second or two to schedule; twice as many, four times that.
-_MAX_NODES = 5000
+# So many nodes take some two seconds to schedule, and a CUDA graph as much memory as they need.
+_MAX_NODES = 20_000
 
 
 def unroll(graph: Graph) -> Graph:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from typing import Any
 
 from graphjit._nodes import Copy, Fill, Launch, Work
@@ -10,8 +11,14 @@ from graphjit.backends.cpu.codegen import NativeKernel, compile_kernel
 from graphjit.backends.cpu.memory_kernels import copy_step, fill_step
 from graphjit.backends.cpu.program import Step
 from graphjit.kernel.access import fast_axis
+from graphjit.kernel.ir import KernelIR
 from graphjit.kernel.packing import ParamImage
 from graphjit.schedule.schedule import Schedule
+
+# By kernel: the fast axis for parameters that don't change and a block.
+_axes: weakref.WeakKeyDictionary[KernelIR, dict[tuple[bytes, Any], str]]
+_axes = weakref.WeakKeyDictionary()
+_MAX_AXES = 256
 
 
 def step(schedule: Schedule, node: Work) -> tuple[Step, Any]:
@@ -36,7 +43,14 @@ def step(schedule: Schedule, node: Work) -> tuple[Step, Any]:
 def native_launch(schedule: Schedule, node: Launch) -> tuple[ParamImage, NativeKernel]:
     """A launch's parameters and its kernel as native code; compiled once."""
     image = schedule.image(node)
-    axis = fast_axis(node.kernel.accesses, image.integers(), node.block)
+    # The iterations of a loop launch one kernel on arrays of the same shapes again and again.
+    known = _axes.setdefault(node.kernel, {})
+    axis = known.get((image.data, node.block))
+    if axis is None:
+        if len(known) >= _MAX_AXES:
+            known.clear()
+        axis = fast_axis(node.kernel.accesses, image.integers(), node.block)
+        known[image.data, node.block] = axis
     return image, compile_kernel(node.kernel, axis)
 
 
