@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from graphjit._layout import contiguous
 from graphjit._location import user_location
 from graphjit._nodes import Access, Carry, Loop, Node, View
 from graphjit._trace import Trace
-from graphjit._tracers import ScalarTracer
+from graphjit._tracers import ArrayTracer, ScalarTracer
 
 
 class LoopBody:
@@ -20,18 +21,24 @@ class LoopBody:
     ----------
     trace : Trace
         Where.
-    index : ScalarTracer
-        The loop's index.
+    initial : list of ArrayTracer, ScalarTracer or number
+        What the first iteration is given.
+    names : list of str
+        What messages call that.
     """
 
-    def __init__(self, trace: Trace, index: ScalarTracer) -> None:
+    def __init__(self, trace: Trace, initial: list[Any], names: list[str]) -> None:
         self._trace = trace
-        self._index = index._ref
         self._first = self._last = len(trace.buffers)
         self._versions = list(trace.versions)
         self._outer = trace.nodes
         self._nodes: list[Node] = []
-        trace.indices.add(self._index)
+        # The loop's index, and what stands for what it carries.
+        self.index = trace.carried_scalar(int, "i")
+        self.inner = [
+            stand_in(trace, value, name) for value, name in zip(initial, names, strict=True)
+        ]
+        trace.indices.add(self.index._ref)
 
     def __enter__(self) -> LoopBody:
         self._trace.nodes = self._nodes
@@ -43,9 +50,15 @@ class LoopBody:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._trace.nodes = self._outer
+        trace = self._trace
+        trace.nodes = self._outer
+        last = self._last if error is None else len(trace.buffers)
+        trace.ended |= {self.index._ref} | {
+            v._ref for v in self.inner if isinstance(v, ScalarTracer)
+        }
+        trace.ended |= {b for b in range(self._first, last) if self._is_own(b)}
         if error is not None:
-            self._trace.failed = f"{type(error).__name__}: {error}"
+            trace.failed = f"{type(error).__name__}: {error}"
 
     def end_of_temporaries(self) -> None:
         """Buffers that are made from here on are the same in all iterations."""
@@ -74,22 +87,40 @@ class LoopBody:
             written |= initial
         for buffer in written & initial:
             trace.versions[buffer] += 1
-        before = range(self._first)
+        before = [b for b in range(len(trace.buffers)) if b not in inside or not self._is_own(b)]
+        versions = dict(enumerate(self._versions))
         trace.nodes.append(
             Loop(
-                self._index,
+                self.index._ref,
                 bounds.start,
                 bounds.stop,
                 carries,
                 tuple(self._nodes),
                 temporaries,
-                tuple(Access(self._whole(b), self._versions[b]) for b in before if b in read),
+                tuple(Access(self._whole(b), versions.get(b, 0)) for b in before if b in read),
                 tuple(Access(self._whole(b), trace.versions[b]) for b in before if b in written),
                 user_location(),
             )
         )
 
+    def _is_own(self, buffer: int) -> bool:
+        """Whether a buffer that came up in the body is another at each iteration."""
+        return self._trace.buffers[buffer].storage in ("temporary", "carried")
+
     def _whole(self, buffer: int) -> View:
         """All bytes of a buffer."""
         nbytes = self._trace.buffers[buffer].nbytes
         return View(buffer, 0, contiguous((nbytes,), np.dtype(np.uint8)))
+
+
+def stand_in(trace: Trace, value: Any, name: str) -> ArrayTracer | ScalarTracer:
+    """What stands for a value like this one that a loop carries."""
+    if isinstance(value, ArrayTracer):
+        return trace.carried_array(value, name)
+    return trace.carried_scalar(class_of(value), name)
+
+
+def class_of(value: Any) -> type:
+    """The class of a number, traced or not."""
+    found: type = value._type if isinstance(value, ScalarTracer) else type(value)
+    return found

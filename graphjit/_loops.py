@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import optree
 
-from graphjit._array import Array
 from graphjit._creation import asarray, empty
 from graphjit._errors import TraceError
 from graphjit._layout import contiguous
 from graphjit._location import user_location
-from graphjit._loop_body import LoopBody
+from graphjit._loop_body import LoopBody, class_of, stand_in
 from graphjit._nodes import Carry, Moving
 from graphjit._pytrees import flatten
 from graphjit._refusals import concretization_error
 from graphjit._trace import SCALARS, Trace, current
 from graphjit._tracers import ArrayTracer, ScalarTracer, Tracer
 
+# How often strides may change before the body is traced for good.
+_MAX_LAYOUTS = 4
+
 
 def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], carry: Any) -> Any:
     """Run ``carry = body(i, carry)`` for every i from `lower` to ``upper - 1``.
 
-    In a graphed function the body is traced once. The index can be a kernel's argument, an operand
-    of arithmetic and an array's first index (``xs[i]``).
+    In a graphed function the body is traced once, with what Python code does in it besides (a list
+    that it appends to is appended to once); it is traced again where a later iteration is given
+    arrays of other strides. The index can be a kernel's argument, an operand of arithmetic and an
+    array's first index (``xs[i]``).
 
     Parameters
     ----------
@@ -128,12 +133,7 @@ def scan(
     """
     leaves, tree = flatten(xs)
     trace = current()
-    if trace is None:
-        leaves = [
-            leaf if isinstance(leaf, (Array, np.ndarray)) else asarray(leaf) for leaf in leaves
-        ]
-    else:
-        leaves = [trace.traced(leaf, "xs") for leaf in leaves]
+    leaves = [asarray(x) if trace is None else trace.traced(x, "xs") for x in leaves]
     bounds = range(_length(leaves, length))
     if trace is None:
         return _scan_now(body, carry, leaves, tree, bounds)
@@ -173,45 +173,57 @@ class _Recorded:
         self._initial = [
             trace.traced(leaf, name) for leaf, name in zip(leaves, self._names, strict=True)
         ]
-        self._index = trace.carried_scalar(int, "i")
+        self._stacks: list[ArrayTracer] | None = None
 
     def run(self, body: Callable[[Any, Any], Any], stacked: list[Any] | None = None) -> Any:
         """Record the loop; the last carry. What is in `stacked` becomes stacks of it."""
-        trace, count = self._trace, len(self._initial)
-        inner = [self._stand_in(value, name) for value, name in self._with_names()]
-        with LoopBody(trace, self._index) as recorded:
-            result = body(self._index, optree.tree_unflatten(self._tree, inner))
-            following = self._checked(*flatten(result))
-            recorded.end_of_temporaries()
-            if stacked is not None:
-                stacked[0] = self._stack(stacked[0])
-        results = [self._stand_in(value, name) for value, name in self._with_names()]
-        parts = [
-            [self._operand(value) for value in values]
-            for values in (self._initial, inner, following, results)
-        ]
-        carries = tuple(Carry(*(part[place] for part in parts)) for place in range(count))
-        recorded.repeat(self._bounds, carries)
-        return optree.tree_unflatten(self._tree, results)
-
-    def _with_names(self) -> list[tuple[Any, str]]:
-        return list(zip(self._initial, self._names, strict=True))
-
-    def _stand_in(self, value: Any, name: str) -> Tracer:
-        if isinstance(value, ArrayTracer):
-            return self._trace.carried_array(value, name)
-        return self._trace.carried_scalar(_class_of(value), name)
+        rest, initial = self._bounds, self._initial
+        for _ in range(_MAX_LAYOUTS):
+            recorded = LoopBody(self._trace, initial, self._names)
+            with recorded:
+                result = body(recorded.index, optree.tree_unflatten(self._tree, recorded.inner))
+                following = self._checked(result)
+                # By now: once the body has ended, its numbers are refused.
+                parts = [
+                    [self._operand(value) for value in values]
+                    for values in (initial, recorded.inner, following)
+                ]
+                recorded.end_of_temporaries()
+                if stacked is not None:
+                    stacked[:] = [self._stack(stacked[-1], recorded.index)]
+            is_last = not rest or all(map(_alike, initial, following))
+            # The body is traced for strides: where the second iteration is given others, the first
+            # is a loop by itself.
+            part = rest if is_last else rest[:1]
+            like = initial if not rest else following
+            results = [
+                stand_in(self._trace, value, name)
+                for value, name in zip(like, self._names, strict=True)
+            ]
+            parts.append([self._operand(value) for value in results])
+            recorded.repeat(part, tuple(Carry(*of_one) for of_one in zip(*parts, strict=True)))
+            initial, rest = results, rest[len(part) :]
+            if not rest:
+                return optree.tree_unflatten(self._tree, results)
+        raise TraceError(
+            f"{self._name}'s body gives its carry other strides at every iteration "
+            f"(at {user_location()}); return a copy, as in x.T.copy()"
+        )
 
     def _operand(self, value: Any) -> Any:
         return value._view if isinstance(value, ArrayTracer) else self._trace.operand(value)
 
-    def _checked(self, leaves: list[Any], tree: Any) -> list[Any]:
-        """What the body returned, if it is like what it was given."""
-        if tree != self._tree:
+    def _checked(self, result: Any) -> list[Any]:
+        """The leaves of what the body returned, if it is like what it was given."""
+        _, tree = flatten(result)
+        try:
+            leaves = self._tree.flatten_up_to(result)  # dicts with their keys in another order too
+        except (ValueError, TypeError):
             raise TraceError(
-                f"{self._name}'s body was given a carry of the structure {self._tree} and returned "
-                f"one of the structure {tree} (at {user_location()}); return what it was given"
-            )
+                f"{self._name}'s body was given a carry of the structure {_written(self._tree)} "
+                f"and returned one of the structure {_written(tree)} (at {user_location()}); "
+                "return what it was given"
+            ) from None
         checked = []
         for leaf, initial, name in zip(leaves, self._initial, self._names, strict=True):
             value = self._trace.traced(leaf, name)
@@ -221,32 +233,39 @@ class _Recorded:
                     f"{self._name}'s body changes {name} from {before} to {after} "
                     f"(at {user_location()}); what it returns must be like what it is given"
                 )
-            if isinstance(value, ArrayTracer):
-                value = self._alike(value, initial)
             checked.append(value)
         return checked
 
-    def _alike(self, value: ArrayTracer, initial: ArrayTracer) -> ArrayTracer:
-        """The array with the strides of the initial one, which the body was traced for."""
-        if value._layout == initial._layout and (initial._readonly or not value._readonly):
-            return value
-        copy = self._trace.empty(initial._layout)
-        copy[...] = value
-        return copy
-
-    def _stack(self, tree: Any) -> Any:
+    def _stack(self, tree: Any, index: ScalarTracer) -> Any:
         """Stacks of what the body returned besides the carry."""
         leaves, structure = flatten(tree)
-        stacks = []
-        for leaf in leaves:
-            value = self._trace.traced(leaf, "what scan stacks")
-            is_array = isinstance(value, ArrayTracer)
-            shape = value.shape if is_array else ()
-            dtype = value.dtype if is_array else np.dtype(_class_of(value))
-            stack = self._trace.empty(contiguous((len(self._bounds), *shape), dtype))
-            self._trace.assign(_element(stack, self._index), value)
-            stacks.append(stack)
-        return optree.tree_unflatten(structure, stacks)
+        values = [self._trace.traced(leaf, "what scan stacks") for leaf in leaves]
+        if self._stacks is None:
+            self._stacks = [self._new_stack(value) for value in values]
+        for stack, value in zip(self._stacks, values, strict=True):
+            self._trace.assign(_element(stack, index), value)
+        return optree.tree_unflatten(structure, self._stacks)
+
+    def _new_stack(self, value: Any) -> ArrayTracer:
+        is_array = isinstance(value, ArrayTracer)
+        shape = value.shape if is_array else ()
+        dtype = value.dtype if is_array else np.dtype(class_of(value))
+        return self._trace.empty(contiguous((len(self._bounds), *shape), dtype))
+
+
+def _alike(before: Any, after: Any) -> bool:
+    """Whether a body that was traced for one value is right for the other, which is like it."""
+    if not isinstance(before, ArrayTracer):
+        return True
+    strides = zip(before.shape, before.strides, after.strides, strict=True)
+    return before._readonly == after._readonly and (
+        before.size == 0 or all(n == 1 or one == other for n, one, other in strides)
+    )
+
+
+def _written(tree: Any) -> str:
+    """A structure of pytrees as Python writes it, with a star for each leaf."""
+    return re.sub(r"^PyTreeSpec\((.*?)(, NoneIsLeaf)?(, namespace='\w+')?\)$", r"\1", str(tree))
 
 
 def _element(stack: ArrayTracer, index: ScalarTracer) -> ArrayTracer:
@@ -300,6 +319,8 @@ def _length(leaves: list[Any], length: int | None) -> int:
     found: set[int] = {leaf.shape[0] for leaf in leaves if leaf.ndim}
     if length is not None:
         found.add(operator.index(length))
+    if any(n < 0 for n in found):
+        raise ValueError(f"scan's length is {length}; it can't be negative")
     if len(found) != 1 or not all(leaf.ndim for leaf in leaves):
         shapes = ", ".join(str(leaf.shape) for leaf in leaves) or "none"
         raise ValueError(
@@ -308,14 +329,9 @@ def _length(leaves: list[Any], length: int | None) -> int:
     return found.pop()
 
 
-def _class_of(value: Any) -> type:
-    found: type = value._type if isinstance(value, ScalarTracer) else type(value)
-    return found
-
-
 def _described(value: Any) -> str:
     """What must stay the same of a carried value."""
     if isinstance(value, ArrayTracer):
         return f"{value.dtype}{list(value.shape)}"
     assert isinstance(value, (ScalarTracer, *SCALARS))
-    return _class_of(value).__name__
+    return class_of(value).__name__

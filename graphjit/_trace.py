@@ -14,7 +14,7 @@ from graphjit._array import Array
 from graphjit._collector import collector_held
 from graphjit._configuration import check_configuration, three
 from graphjit._context import current_trace, set_trace
-from graphjit._errors import GraphjitError, TraceError
+from graphjit._errors import GraphjitError, LeakedTracerError, TraceError
 from graphjit._graph import Graph
 from graphjit._layout import Layout, contiguous, layout_of
 from graphjit._location import at_line, user_location
@@ -65,6 +65,8 @@ class Trace:
         self.nodes: list[Node] = []
         # Indices of loops.
         self.indices: set[ScalarRef] = set()
+        # Buffers that bodies of loops made, and their scalars, once they have ended.
+        self.ended: set[int | ScalarRef] = set()
         # What the body of a loop raised.
         self.failed = ""
         self._closure_views: dict[int, View] = {}
@@ -175,9 +177,26 @@ class Trace:
             value._live()
             raise TraceError(f"{value!r} belongs to another trace, that of {value._trace.name}")
         if isinstance(value, ScalarTracer):
+            self._refuse_ended(value, (value._ref,))
             return value._ref
         assert isinstance(value, ArrayTracer)
-        return self._read(value._view)
+        view = value._view
+        self._refuse_ended(value, (view.buffer, *(step.index for step in view.moving)))
+        return self._read(view)
+
+    def _refuse_ended(self, value: Tracer, parts: tuple[int | ScalarRef, ...]) -> None:
+        """Raise if a value, or what it is computed from, is one of a loop's body that has ended."""
+        if self.ended and any(self._has_ended(part) for part in parts):
+            raise LeakedTracerError(
+                f"{value!r} was used at {user_location()} after the body of the loop that made it "
+                "had ended; return it from the body, in the carry, or let scan stack it"
+            )
+
+    def _has_ended(self, part: int | ScalarRef) -> bool:
+        if part in self.ended or not isinstance(part, ScalarRef):
+            return part in self.ended
+        operands = self._scalars[part.index].operands
+        return any(self._has_ended(o) for o in operands if isinstance(o, ScalarRef))
 
     # -- nodes ------------------------------------------------------------------------------------
 
@@ -235,6 +254,7 @@ class Trace:
     def assign(self, target: ArrayTracer, value: Any) -> None:
         """Record ``target[...] = value`` as a Copy or a Fill."""
         where = user_location()
+        self.output(target)  # refuses what belongs elsewhere
         if isinstance(value, (*SCALARS, ScalarTracer)):
             if not isinstance(value, ScalarTracer):
                 with at_line(where):

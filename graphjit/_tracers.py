@@ -154,7 +154,9 @@ class ArrayTracer(Shaped, Tracer):
 
     def __getitem__(self, key: Any) -> ArrayTracer:
         first, *rest = key if isinstance(key, tuple) and key else (key,)
-        if isinstance(first, ScalarTracer) and self.ndim and first.counts:
+        if isinstance(first, ScalarTracer) and first.counts:
+            if not self.ndim:
+                raise IndexError(f"a 0-d array has no index (at {user_location()})")
             step = Moving(first._ref, self.shape[0], self.strides[0], user_location())
             layout = Layout(self.shape[1:], self.strides[1:], self.dtype)
             found = self._derived(layout, 0, (step,))
@@ -171,6 +173,9 @@ class ArrayTracer(Shaped, Tracer):
     def _index(self, key: Any) -> tuple[Layout, int]:
         self._live()
         for item in key if isinstance(key, tuple) else (key,):
+            if isinstance(item, ScalarTracer) and item.counts:
+                remedy = "a loop's index can be the first one only, as in xs[i, 1:]"
+                raise concretization_error("an index that is not the first", item, remedy)
             if isinstance(item, Tracer):
                 raise concretization_error(
                     "an index", item, "pass the index to a kernel, or make it static"
@@ -263,14 +268,16 @@ class ScalarTracer(Tracer):
     @property
     def counts(self) -> bool:
         """Whether it is a loop's index, or an integer computed from nothing else that changes."""
-        return self._type is int and self._live().counts(self._ref)
+        is_integer = issubclass(self._type, (int, np.integer)) and self._type is not bool
+        return is_integer and self._live().counts(self._ref)
 
     def _remedy(self) -> str:
-        roots = " and ".join(self._trace.roots(self._ref)) or self._name
+        roots = " and ".join(self._trace.roots(self._ref))
+        # What a loop carries, and its index, nobody can make static.
+        static = f"make {roots} static (static_argnames), " if roots else ""
         return (
-            f"make {roots} static (static_argnames), compute with it inside a kernel, or use "
-            "operators, functions of math and NumPy ufuncs (math.sqrt, np.minimum), which are "
-            "recorded"
+            f"{static}compute with it inside a kernel, or use operators, functions of math and "
+            "NumPy ufuncs (math.sqrt, np.minimum), which are recorded"
         )
 
     def __hash__(self) -> int:

@@ -82,4 +82,5 @@ def test_gray_scott_agrees_with_numpy(tmp_path, capsys):
         expected = reacted(u, v, 50 * (index + 1))
         assert expected.std() > 0.03  # there is something to see
         np.testing.assert_allclose(pictures[index], expected, atol=2e-5)
-    assert Image.open(out).size[0] > 1000
+    with Image.open(out) as picture:
+        assert picture.size[0] > 1000

@@ -90,6 +90,7 @@ class _Unrolled:
         self._versions = [0] * len(graph.buffers)
         self._scalars: list[Scalar] = []
         self._nodes: list[Work] = []
+        self._counted = 0
         # Scalars that were made, by what they are made of.
         self._made: dict[tuple[int, tuple[Any, ...]], ScalarRef | Constant] = {}
         # Buffers that stand for a temporary of a body in some iteration.
@@ -133,13 +134,18 @@ class _Unrolled:
             if isinstance(node, Loop):
                 self._add_loop(node, names)
                 continue
-            if len(self._nodes) >= _MAX_NODES:
-                raise TraceError(
-                    f"{self._given.name} has a loop whose iterations are more than {_MAX_NODES} "
-                    f"nodes (at {node.location}): loops that run on the device don't work yet; "
-                    "call a graphed function of fewer iterations several times"
-                )
+            self._count(node)
             self._nodes.append(self._work(node, names))
+
+    def _count(self, node: Node) -> None:
+        """Count a node or an iteration; raise TraceError if they are too many."""
+        self._counted += 1
+        if self._counted > _MAX_NODES:
+            raise TraceError(
+                f"{self._given.name} has loops of more than {_MAX_NODES} nodes or iterations in "
+                f"all (at {node.location}): loops that run on the device don't work yet; call a "
+                "graphed function of fewer iterations several times"
+            )
 
     def _work(self, node: Work, names: _Names) -> Work:
         """A node with what its names stand for."""
@@ -163,6 +169,8 @@ class _Unrolled:
         carried = [self._operand(carry.initial, names) for carry in loop.carries]
         self._carried.append(carried)
         for index in range(loop.lower, loop.upper):
+            if not loop.nodes:
+                self._count(loop)
             inner = _Names(names)
             inner.set(loop.index, constant(index))
             for carry, value in zip(loop.carries, carried, strict=True):
@@ -260,7 +268,7 @@ class _Unrolled:
     def _moved(self, step: Moving, names: _Names) -> int:
         index = self._scalar(step.index, names)
         assert isinstance(index, Constant)
-        value: int = index.value
+        value = int(index.value)
         if not -step.length <= value < step.length:
             raise IndexError(
                 f"index {value} is out of bounds for an axis of {step.length} elements "
