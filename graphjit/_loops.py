@@ -15,7 +15,7 @@ from graphjit._errors import TraceError
 from graphjit._layout import contiguous
 from graphjit._location import user_location
 from graphjit._loop_body import LoopBody, class_of, stand_in
-from graphjit._nodes import Carry, Moving
+from graphjit._nodes import Carry
 from graphjit._pytrees import flatten
 from graphjit._refusals import concretization_error
 from graphjit._trace import SCALARS, Trace, current
@@ -80,7 +80,7 @@ def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], carry: An
         for index in bounds:
             carry = body(index, carry)
         return carry
-    return _Recorded("fori_loop", trace, bounds, carry).run(body)
+    return _Recorded("fori_loop", trace, bounds, carry).run(lambda i, c: (body(i, c), ()))[0]
 
 
 def scan(
@@ -135,19 +135,13 @@ def scan(
     trace = current()
     leaves = [asarray(x) if trace is None else trace.traced(x, "xs") for x in leaves]
     bounds = range(_length(leaves, length))
+
+    def step(index: Any, carry: Any) -> tuple[Any, Any]:
+        return _pair(body(carry, optree.tree_unflatten(tree, [leaf[index] for leaf in leaves])))
+
     if trace is None:
-        return _scan_now(body, carry, leaves, tree, bounds)
-    recorded = _Recorded("scan", trace, bounds, carry)
-    stacked: list[Any] = []
-
-    def step(index: Any, carry: Any) -> Any:
-        x = optree.tree_unflatten(tree, [leaf[index] for leaf in leaves])
-        carry, y = _pair(body(carry, x))
-        stacked.append(y)
-        return carry
-
-    carry = recorded.run(step, stacked)
-    return carry, stacked[0]
+        return _scan_now(step, carry, bounds)
+    return _Recorded("scan", trace, bounds, carry).run(step)
 
 
 class _Recorded:
@@ -175,22 +169,27 @@ class _Recorded:
         ]
         self._stacks: list[ArrayTracer] | None = None
 
-    def run(self, body: Callable[[Any, Any], Any], stacked: list[Any] | None = None) -> Any:
-        """Record the loop; the last carry. What is in `stacked` becomes stacks of it."""
+    def run(self, body: Callable[[Any, Any], tuple[Any, Any]]) -> tuple[Any, Any]:
+        """Record the loop of a body that returns the next carry and what to stack.
+
+        Returns
+        -------
+        carry, ys : pytree
+            The last carry, and the stacks.
+        """
         rest, initial = self._bounds, self._initial
         for _ in range(_MAX_LAYOUTS):
             recorded = LoopBody(self._trace, initial, self._names)
             with recorded:
-                result = body(recorded.index, optree.tree_unflatten(self._tree, recorded.inner))
+                result, y = body(recorded.index, optree.tree_unflatten(self._tree, recorded.inner))
                 following = self._checked(result)
                 # By now: once the body has ended, its numbers are refused.
                 parts = [
-                    [self._operand(value) for value in values]
+                    [self._trace.operand(value) for value in values]
                     for values in (initial, recorded.inner, following)
                 ]
                 recorded.end_of_temporaries()
-                if stacked is not None:
-                    stacked[:] = [self._stack(stacked[-1], recorded.index)]
+                stacks = self._stack(y, recorded.index)
             is_last = not rest or all(map(_alike, initial, following))
             # The body is traced for strides: where the second iteration is given others, the first
             # is a loop by itself.
@@ -200,18 +199,15 @@ class _Recorded:
                 stand_in(self._trace, value, name)
                 for value, name in zip(like, self._names, strict=True)
             ]
-            parts.append([self._operand(value) for value in results])
+            parts.append([self._trace.operand(value) for value in results])
             recorded.repeat(part, tuple(Carry(*of_one) for of_one in zip(*parts, strict=True)))
             initial, rest = results, rest[len(part) :]
             if not rest:
-                return optree.tree_unflatten(self._tree, results)
+                return optree.tree_unflatten(self._tree, results), stacks
         raise TraceError(
             f"{self._name}'s body gives its carry other strides at every iteration "
             f"(at {user_location()}); return a copy, as in x.T.copy()"
         )
-
-    def _operand(self, value: Any) -> Any:
-        return value._view if isinstance(value, ArrayTracer) else self._trace.operand(value)
 
     def _checked(self, result: Any) -> list[Any]:
         """The leaves of what the body returned, if it is like what it was given."""
@@ -243,7 +239,7 @@ class _Recorded:
         if self._stacks is None:
             self._stacks = [self._new_stack(value) for value in values]
         for stack, value in zip(self._stacks, values, strict=True):
-            self._trace.assign(_element(stack, index), value)
+            stack[index] = value
         return optree.tree_unflatten(structure, self._stacks)
 
     def _new_stack(self, value: Any) -> ArrayTracer:
@@ -268,15 +264,8 @@ def _written(tree: Any) -> str:
     return re.sub(r"^PyTreeSpec\((.*?)(, NoneIsLeaf)?(, namespace='\w+')?\)$", r"\1", str(tree))
 
 
-def _element(stack: ArrayTracer, index: ScalarTracer) -> ArrayTracer:
-    """The element that a loop is at; there are none if the loop has no iterations."""
-    layout = contiguous(stack.shape[1:], stack.dtype)
-    step = Moving(index._ref, stack.shape[0], stack.strides[0], user_location())
-    return stack._derived(layout, 0, (step,))
-
-
 def _scan_now(
-    body: Callable[[Any, Any], Any], carry: Any, leaves: list[Any], tree: Any, bounds: range
+    step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, bounds: range
 ) -> tuple[Any, Any]:
     """`scan` outside graphed functions."""
     if not bounds:
@@ -284,7 +273,7 @@ def _scan_now(
     stacks: list[Any] = []
     structure: Any = None
     for index in bounds:
-        carry, y = _pair(body(carry, optree.tree_unflatten(tree, [leaf[index] for leaf in leaves])))
+        carry, y = step(index, carry)
         parts, structure = flatten(y)
         parts = [asarray(part) for part in parts]
         if not stacks:

@@ -61,6 +61,8 @@ class Trace:
         self.buffers: list[Buffer] = []
         self.versions: list[int] = []
         self._scalars: list[Scalar] = []
+        # For each of them the inputs and carried scalars that it is computed from.
+        self._leaves: list[tuple[ScalarRef, ...]] = []
         self._inputs: list[View | ScalarRef] = []
         self.nodes: list[Node] = []
         # Indices of loops.
@@ -122,7 +124,7 @@ class Trace:
     def scalar_op(self, name: str, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         """Record an operation on host scalars; one that gives a tuple gives tracers in a tuple."""
         where = user_location()
-        refs = tuple(self.operand(operand) for operand in operands)
+        refs = tuple(self._scalar(operand) for operand in operands)
         types = [_scalars.operand_type(ref, self._scalars) for ref in refs]
         with at_line(where):
             result = _scalars.sample(function, types)
@@ -153,18 +155,12 @@ class Trace:
 
     def counts(self, ref: ScalarRef) -> bool:
         """Whether a number is a loop's index, or computed from nothing else that changes."""
-        scalar = self._scalars[ref.index]
-        if scalar.op in ("input", "carried"):
-            return ref in self.indices
-        return all(self.counts(o) for o in scalar.operands if isinstance(o, ScalarRef))
+        return self.indices.issuperset(self._leaves[ref.index])
 
     def roots(self, ref: ScalarRef) -> tuple[str, ...]:
         """Names of the arguments that a number is computed from."""
-        scalar = self._scalars[ref.index]
-        if scalar.op == "input":
-            return (scalar.name,)
-        found = (o for o in scalar.operands if isinstance(o, ScalarRef))
-        return tuple(dict.fromkeys(name for o in found for name in self.roots(o)))
+        leaves = (self._scalars[leaf.index] for leaf in self._leaves[ref.index])
+        return tuple(dict.fromkeys(leaf.name for leaf in leaves if leaf.op == "input"))
 
     def lift(self, array: Array) -> ArrayTracer:
         """The tracer of an array that the function closes over."""
@@ -177,26 +173,22 @@ class Trace:
             value._live()
             raise TraceError(f"{value!r} belongs to another trace, that of {value._trace.name}")
         if isinstance(value, ScalarTracer):
-            self._refuse_ended(value, (value._ref,))
+            self._refuse_ended(value, self._leaves[value._ref.index])
             return value._ref
         assert isinstance(value, ArrayTracer)
         view = value._view
-        self._refuse_ended(value, (view.buffer, *(step.index for step in view.moving)))
+        self._refuse_ended(value, (view.buffer,))
+        for step in view.moving:
+            self._refuse_ended(value, self._leaves[step.index.index])
         return self._read(view)
 
     def _refuse_ended(self, value: Tracer, parts: tuple[int | ScalarRef, ...]) -> None:
-        """Raise if a value, or what it is computed from, is one of a loop's body that has ended."""
-        if self.ended and any(self._has_ended(part) for part in parts):
+        """Raise if a part of what makes a value is of the body of a loop that has ended."""
+        if not self.ended.isdisjoint(parts):
             raise LeakedTracerError(
                 f"{value!r} was used at {user_location()} after the body of the loop that made it "
                 "had ended; return it from the body, in the carry, or let scan stack it"
             )
-
-    def _has_ended(self, part: int | ScalarRef) -> bool:
-        if part in self.ended or not isinstance(part, ScalarRef):
-            return part in self.ended
-        operands = self._scalars[part.index].operands
-        return any(self._has_ended(o) for o in operands if isinstance(o, ScalarRef))
 
     # -- nodes ------------------------------------------------------------------------------------
 
@@ -259,7 +251,7 @@ class Trace:
             if not isinstance(value, ScalarTracer):
                 with at_line(where):
                     value = _scalars.element(value, target.dtype)[()]
-            operand = self.operand(value)
+            operand = self._scalar(value)
             self.nodes.append(Fill(operand, self._write(target._view), where))
             return
         if isinstance(value, (list, tuple)):
@@ -315,8 +307,6 @@ class Trace:
         for arg in args:
             if isinstance(arg, tuple):
                 yield from self._operands(arg)
-            elif isinstance(arg, ArrayTracer):
-                yield arg._view
             else:
                 yield self.operand(arg)
 
@@ -331,8 +321,11 @@ class Trace:
             self._closure_views[id(value)] = view
         return view
 
-    def operand(self, value: Any) -> ScalarRef | Constant:
-        """What a node calls a number."""
+    def operand(self, value: Any) -> Operand:
+        """What a node calls an array or a number."""
+        return value._view if isinstance(value, ArrayTracer) else self._scalar(value)
+
+    def _scalar(self, value: Any) -> ScalarRef | Constant:
         if isinstance(value, ScalarTracer):
             self.output(value)
             return value._ref
@@ -345,8 +338,15 @@ class Trace:
         return View(len(self.buffers) - 1, -low, layout)
 
     def _new_scalar(self, scalar: Scalar) -> ScalarRef:
+        ref = ScalarRef(len(self._scalars))
         self._scalars.append(scalar)
-        return ScalarRef(len(self._scalars) - 1)
+        if scalar.function is None:
+            self._leaves.append((ref,))
+        else:
+            operands = (o for o in scalar.operands if isinstance(o, ScalarRef))
+            leaves = (leaf for operand in operands for leaf in self._leaves[operand.index])
+            self._leaves.append(tuple(dict.fromkeys(leaves)))
+        return ref
 
     def _read(self, view: View) -> Access:
         return Access(view, self.versions[view.buffer])

@@ -146,6 +146,23 @@ def test_numbers_are_carried(backend):
     same(lambda k: gj.fori_loop(0, 5, lambda i, t: t * k + i, 1.0), 3.0)
 
 
+def test_numbers_that_take_very_many_steps(cpu):
+    # Each step uses the one before twice, and there are more than Python's stack is deep.
+    def f(x, k):
+        def body(i, c):
+            u, t = c
+            for _ in range(60):
+                t = t + t
+            return u, t * 2.0**-60 + i
+
+        _, t = gj.fori_loop(0, 3, body, (x, k))
+        for _ in range(3000):
+            t = (t + t) * 0.5
+        return t, scaled_sum(x, t, x)
+
+    same(f, ramp, 0.75)
+
+
 def test_a_number_that_depends_on_no_argument(backend):
     f = gj.graphed(lambda x: gj.fori_loop(0, 3, lambda i, c: (c[0], c[1] + i), (x, 10)))
     _, t = f(ramp())

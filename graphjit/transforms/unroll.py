@@ -7,7 +7,8 @@ so that nothing is copied from one iteration to the next, and a swap costs nothi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from graphjit._errors import TraceError
@@ -73,6 +74,15 @@ class _Names:
         # Temporaries of the body: the buffer that each is in this iteration.
         self.buffers: dict[int, int] = {}
 
+    def scalar(self, index: int) -> ScalarRef | Constant | None:
+        """What a scalar is, if that was worked out here or around."""
+        scope: _Names | None = self
+        while scope is not None:
+            if index in scope.scalars:
+                return scope.scalars[index]
+            scope = scope.outer
+        return None
+
     def set(self, name: View | ScalarRef, value: Operand) -> None:
         """Say what a carried name stands for."""
         if isinstance(name, View):
@@ -99,19 +109,19 @@ class _Unrolled:
         self._born: dict[int, tuple[int, int]] = {}
         # What the loops around carry now.
         self._carried: list[list[Operand]] = []
-        self._names = _Names()
 
     def graph(self) -> Graph:
         """The graph without loops."""
-        given = self._given
+        given, names = self._given, _Names()
         inputs = tuple(
-            value if isinstance(value, View) else self._input(value) for value in given.inputs
+            value if isinstance(value, View) else self._input(value, names)
+            for value in given.inputs
         )
-        self._add(given.nodes, self._names)
+        self._add(given.nodes, names)
         outputs = tuple(
-            self._read(self._view(output.view, self._names))
+            self._read(self._view(output.view, names))
             if isinstance(output, Access)
-            else self._reference(self._scalar(output, self._names))
+            else self._reference(self._scalar(output, names))
             for output in given.outputs
         )
         outputs = self._with_own_results(outputs)
@@ -124,9 +134,9 @@ class _Unrolled:
             outputs,
         )
 
-    def _input(self, ref: ScalarRef) -> ScalarRef:
+    def _input(self, ref: ScalarRef, names: _Names) -> ScalarRef:
         made = self._new_scalar(self._given.scalars[ref.index])
-        self._made[ref.index, ()] = made
+        names.set(ref, made)
         return made
 
     def _add(self, nodes: Iterable[Node], names: _Names) -> None:
@@ -154,16 +164,7 @@ class _Unrolled:
         for buffer in {view.buffer for view in views}:
             self._versions[buffer] += 1
         writes = [self._read(view) for view in views]
-        if isinstance(node, Launch):
-            return dataclasses.replace(
-                node,
-                operands=tuple(self._operand(operand, names) for operand in node.operands),
-                reads=tuple(dict.fromkeys(reads)),
-                writes=tuple(dict.fromkeys(writes)),
-            )
-        if isinstance(node, Copy):
-            return Copy(reads[0], writes[0], node.location)
-        return Fill(self._scalar(node.value, names), writes[0], node.location)
+        return _rebuilt(node, lambda operand: self._operand(operand, names), reads, writes)
 
     def _add_loop(self, loop: Loop, names: _Names) -> None:
         carried = [self._operand(carry.initial, names) for carry in loop.carries]
@@ -225,24 +226,18 @@ class _Unrolled:
             view, version = renamed(old.view, place)
             return Access(view, old.version - version)
 
+        def operand(old: Operand, place: int) -> Operand:
+            return renamed(old, place)[0] if isinstance(old, View) else old
+
         first = min((node for _, node, _ in moved.values()), default=len(self._nodes))
         for place in range(first, len(self._nodes)):
             work = self._nodes[place]
-            if isinstance(work, Launch):
-                self._nodes[place] = dataclasses.replace(
-                    work,
-                    operands=tuple(
-                        renamed(operand, place)[0] if isinstance(operand, View) else operand
-                        for operand in work.operands
-                    ),
-                    reads=tuple(access(each, place) for each in work.reads),
-                    writes=tuple(access(each, place) for each in work.writes),
-                )
-            elif isinstance(work, Copy):
-                source, target = access(work.source, place), access(work.target, place)
-                self._nodes[place] = Copy(source, target, work.location)
-            else:
-                self._nodes[place] = Fill(work.value, access(work.target, place), work.location)
+            self._nodes[place] = _rebuilt(
+                work,
+                functools.partial(operand, place=place),
+                [access(each, place) for each in work.reads],
+                [access(each, place) for each in work.writes],
+            )
         end = len(self._nodes)
         return tuple(access(o, end) if isinstance(o, Access) else o for o in outputs)
 
@@ -279,21 +274,38 @@ class _Unrolled:
     def _scalar(self, operand: ScalarRef | Constant, names: _Names) -> ScalarRef | Constant:
         if isinstance(operand, Constant):
             return operand
-        scope: _Names | None = names
-        while scope is not None:
-            if operand.index in scope.scalars:
-                return scope.scalars[operand.index]
-            scope = scope.outer
-        scalar = self._given.scalars[operand.index]
-        operands = tuple(self._scalar(each, names) for each in scalar.operands)
-        made = self._made.get((operand.index, operands))
+        # No recursion: a number may be computed in thousands of steps, each used many times.
+        pending = [operand.index]
+        while pending:
+            index = pending.pop()
+            if names.scalar(index) is not None:
+                continue
+            needed = (o for o in self._given.scalars[index].operands if isinstance(o, ScalarRef))
+            missing = [o.index for o in needed if names.scalar(o.index) is None]
+            if missing:
+                pending += [index, *missing]
+            else:
+                names.scalars[index] = self._made_of(index, names)
+        found = names.scalar(operand.index)
+        assert found is not None
+        return found
+
+    def _made_of(self, index: int, names: _Names) -> ScalarRef | Constant:
+        """The result of an operation on what its operands are by now."""
+        scalar = self._given.scalars[index]
+        operands: tuple[ScalarRef | Constant, ...] = ()
+        for operand in scalar.operands:
+            value = names.scalar(operand.index) if isinstance(operand, ScalarRef) else operand
+            assert value is not None
+            operands += (value,)
+        made = self._made.get((index, operands))
         if made is None:
-            if all(isinstance(each, Constant) for each in operands):
-                values = [each.value for each in operands if isinstance(each, Constant)]
+            values = [o.value for o in operands if isinstance(o, Constant)]
+            if len(values) == len(operands):
                 made = constant(applied(scalar, values))
             else:
                 made = self._new_scalar(dataclasses.replace(scalar, operands=operands))
-            self._made[operand.index, operands] = made
+            self._made[index, operands] = made
         return made
 
     def _reference(self, operand: ScalarRef | Constant) -> ScalarRef:
@@ -309,6 +321,24 @@ class _Unrolled:
 
     def _read(self, view: View) -> Access:
         return Access(view, self._versions[view.buffer])
+
+
+def _rebuilt(
+    work: Work, operand: Callable[[Operand], Operand], reads: list[Access], writes: list[Access]
+) -> Work:
+    """The same work on other operands."""
+    if isinstance(work, Launch):
+        return dataclasses.replace(
+            work,
+            operands=tuple(map(operand, work.operands)),
+            reads=tuple(dict.fromkeys(reads)),
+            writes=tuple(dict.fromkeys(writes)),
+        )
+    if isinstance(work, Copy):
+        return Copy(reads[0], writes[0], work.location)
+    value = operand(work.value)
+    assert not isinstance(value, View)
+    return Fill(value, writes[0], work.location)
 
 
 def _itself(value: Any) -> Any:
