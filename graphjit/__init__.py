@@ -6,6 +6,7 @@ from graphjit._sources import prefer_sources as _prefer_sources
 _prefer_sources()
 
 from graphjit._array import Array
+from graphjit._branches import cond, switch
 from graphjit._cache import CacheInfo
 from graphjit._context import default_device, devices, stream, synchronize, use_backend
 from graphjit._creation import (
@@ -42,9 +43,10 @@ from graphjit._errors import (
 from graphjit._graph import Graph
 from graphjit._graphed import Graphed, graphed
 from graphjit._intercept import install as _install
-from graphjit._loops import fori_loop, scan
+from graphjit._loops import fori_loop, while_loop
 from graphjit._make_graph import make_graph
 from graphjit._misses import explain_misses
+from graphjit._scan import scan
 from graphjit._stages import Compiled, Lowered, Traced
 from graphjit.backends.base import Device
 from graphjit.backends.binding_stats import BindingStats
@@ -81,6 +83,7 @@ __all__ = [
     "arange",
     "array",
     "asarray",
+    "cond",
     "declare_effects",
     "default_device",
     "devices",
@@ -97,8 +100,10 @@ __all__ = [
     "ones_like",
     "scan",
     "stream",
+    "switch",
     "synchronize",
     "use_backend",
+    "while_loop",
     "zeros",
     "zeros_like",
 ]

@@ -7,20 +7,23 @@ knows no backend and no address, and is immutable, hashable and printable.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from graphjit._control import Branch, Item, Loop, Node
+from graphjit._device_control import Switch, Update, While, targets
 from graphjit._nodes import (
     Access,
     Buffer,
     Constant,
     Copy,
+    Fill,
     Launch,
-    Loop,
-    Node,
     Operand,
     Scalar,
     ScalarRef,
+    StateRef,
     View,
 )
 
@@ -39,10 +42,12 @@ class Graph:
         All host scalars, each after its operands.
     inputs : tuple of View or ScalarRef
         One for each dynamic leaf of the arguments, in order.
-    nodes : tuple of Launch, Copy or Fill
+    nodes : tuple of Node
         In the order eager code would run them.
     outputs : tuple of Access or ScalarRef
         One for each dynamic leaf of the result, in order.
+    state : tuple of type
+        Classes of the numbers that only the device knows, once loops and branches are lowered.
 
     Examples
     --------
@@ -67,15 +72,22 @@ class Graph:
     inputs: tuple[View | ScalarRef, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[Access | ScalarRef, ...]
+    state: tuple[type, ...] = ()
+
+    @functools.cached_property
+    def targets(self) -> dict[int, frozenset[int]]:
+        """For each buffer those that it may be: itself, or what a pointer may point into."""
+        return targets(self.nodes, self.buffers)
 
     @property
     def mutated(self) -> frozenset[int]:
         """Indices of the input and closure buffers that a node may write."""
         return frozenset(
-            access.view.buffer
+            buffer
             for node in self.nodes
             for access in node.writes
-            if self.buffers[access.view.buffer].storage in ("input", "closure")
+            for buffer in self.targets[access.view.buffer]
+            if self.buffers[buffer].storage in ("input", "closure")
         )
 
     @property
@@ -115,10 +127,25 @@ class Graph:
     def _node_lines(self, nodes: tuple[Node, ...], margin: str) -> Iterator[str]:
         for node in nodes:
             yield f"{margin}{self.describe(node)}"
+            inner = f"{margin}    "
             if isinstance(node, Loop):
-                yield from self._node_lines(node.nodes, f"{margin}    ")
+                if node.condition is not None:
+                    yield from self._node_lines(node.condition.nodes, inner)
+                    yield f"{inner}while {self._operand(node.condition.outputs[0])}"
+                yield from self._node_lines(node.body.nodes, inner)
                 handed = ", ".join(self._operand(carry.next) for carry in node.carries)
-                yield f"{margin}    next {handed}"
+                yield f"{inner}next {handed}"
+            elif isinstance(node, Branch):
+                for number, body in enumerate(node.bodies):
+                    yield f"{margin}  {number}:"
+                    yield from self._node_lines(body.nodes, inner)
+                    yield f"{inner}give {', '.join(map(self._operand, body.outputs))}"
+            elif isinstance(node, While):
+                yield from self._node_lines(node.nodes, inner)
+            elif isinstance(node, Switch):
+                for number, nodes in enumerate(node.bodies):
+                    yield f"{margin}  {number}:"
+                    yield from self._node_lines(nodes, inner)
 
     def describe(self, node: Node) -> str:
         """One node as a line of text, with the versions it reads and makes and its source line."""
@@ -136,12 +163,28 @@ class Graph:
                 f"{self._operand(carry.inner)} = {self._operand(carry.initial)}"
                 for carry in node.carries
             )
-            index = self._scalar(node.index)
-            text = f"{results} = for {index} in {node.lower}..{node.upper - 1}({carries})"
+            what = "while"
+            if node.condition is None:
+                index, lower, upper = map(self._operand, (node.index, node.lower, node.upper))
+                what = f"for {lower} <= {index} < {upper}"
+            text = f"{results} = {what} ({carries})"
+        elif isinstance(node, Branch):
+            results = ", ".join(map(self._operand, node.results))
+            text = f"{results} = switch {self._operand(node.index)}"
+        elif isinstance(node, Item):
+            text = f"{self._operand(node.target)} = item({self._access(node.source)})"
         elif isinstance(node, Copy):
             text = f"copy({self._access(node.source)} -> {self._access(node.target)})"
-        else:
+        elif isinstance(node, Fill):
             text = f"fill({self._operand(node.value)} -> {self._access(node.target)})"
+        elif isinstance(node, Update):
+            text = f"update of {len(node.all)} values"
+            if node.decides is not None:
+                text = f"{self._operand(node.decides)} = {text}"
+        elif isinstance(node, While):
+            text = f"while {self._operand(node.test)}"
+        else:
+            text = f"switch {self._operand(node.index)}"
         return f"{text}  # {node.location.short}"
 
     def _operand(
@@ -152,6 +195,8 @@ class Graph:
     ) -> str:
         if isinstance(operand, ScalarRef):
             return self._scalar(operand)
+        if isinstance(operand, StateRef):
+            return f"state{operand.index}"
         if isinstance(operand, Constant):
             return repr(operand.value)
         read, write = (reads or {}).get(operand), (writes or {}).get(operand)
@@ -171,7 +216,7 @@ class Graph:
     def _view(self, view: View) -> str:
         buffer = self.buffers[view.buffer]
         whole = view.offset + view.layout.extent[0] == 0 and view.layout.nbytes == buffer.nbytes
-        moves = "".join(f"[{self._scalar(step.index)}]" for step in view.moving)
+        moves = "".join(f"[{self._operand(step.index)}]" for step in view.moving)
         if whole or view.moving:
             return f"{buffer.name}{moves}"
         return f"{buffer.name}+{view.offset}:{view.layout}"

@@ -10,7 +10,7 @@ from graphjit._layout import Layout
 from graphjit._location import Location
 from graphjit.kernel.ir import KernelIR
 
-Storage = Literal["input", "closure", "temporary", "carried"]
+Storage = Literal["input", "closure", "temporary", "carried", "pointer"]
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,10 @@ class Buffer:
     ----------
     index : int
         Its place in `Graph.buffers`.
-    storage : {"input", "closure", "temporary", "carried"}
-        Given by the caller, closed over by the function or a kernel, made by the graph, or a name
-        for what a loop carries, which is another buffer at each iteration.
+    storage : {"input", "closure", "temporary", "carried", "pointer"}
+        Given by the caller, closed over by the function or a kernel, made by the graph, a name
+        for what a loop carries, which is another buffer at each iteration, or one of several
+        buffers: which one the device decides.
     nbytes : int
         Size.
     name : str
@@ -48,8 +49,8 @@ class Moving:
 
     Parameters
     ----------
-    index : ScalarRef
-        The loop's index, or an integer computed from it.
+    index : ScalarRef or StateRef
+        An integer: a loop's index, or what the run decides.
     length : int
         Elements along the axis: an index from -length to length - 1 is within bounds.
     stride : int
@@ -58,7 +59,7 @@ class Moving:
         The user's line.
     """
 
-    index: ScalarRef
+    index: ScalarRef | StateRef
     length: int
     stride: int
     location: Location = field(compare=False)
@@ -77,7 +78,7 @@ class View:
     layout : Layout
         Shape, strides and dtype.
     moving : tuple of Moving
-        In the body of a loop: what is added to the offset.
+        What is added to the offset when the graph runs.
     """
 
     buffer: int
@@ -109,6 +110,13 @@ class ScalarRef:
 
 
 @dataclass(frozen=True)
+class StateRef:
+    """A device scalar: a value of the class `Graph.state[index]` that only the device knows."""
+
+    index: int
+
+
+@dataclass(frozen=True)
 class Constant:
     """A value fixed when the function was traced.
 
@@ -131,9 +139,10 @@ class Scalar:
     Parameters
     ----------
     op : str
-        ``"input"``, ``"carried"`` for what a loop changes, or the operation's name.
+        ``"input"``, ``"carried"`` for what a loop or branch decides, ``"item"`` for an element of
+        an array, or the operation's name.
     function : callable or None
-        What computes it; None for an input and what is carried.
+        What computes it; None for all but operations.
     operands : tuple of ScalarRef or Constant
         What it is applied to.
     type : type
@@ -152,7 +161,8 @@ class Scalar:
     location: Location | None = field(default=None, compare=False)
 
 
-Operand = View | ScalarRef | Constant
+Number = ScalarRef | StateRef | Constant
+Operand = View | Number
 
 
 @dataclass(frozen=True)
@@ -163,7 +173,7 @@ class Launch:
     ----------
     kernel : KernelIR
         The kernel for these argument types.
-    operands : tuple of View, ScalarRef or Constant
+    operands : tuple of View, ScalarRef, StateRef or Constant
         One for each of the kernel's leaves.
     grid, block : tuple of int
         Launch configuration, three numbers each.
@@ -218,7 +228,7 @@ class Fill:
 
     Parameters
     ----------
-    value : ScalarRef or Constant
+    value : ScalarRef, StateRef or Constant
         Converted to the target's dtype as NumPy converts it.
     target : Access
         The version that is made.
@@ -226,7 +236,7 @@ class Fill:
         The user's line.
     """
 
-    value: ScalarRef | Constant
+    value: Number
     target: Access
     location: Location = field(compare=False)
 
@@ -241,66 +251,7 @@ class Fill:
         return (self.target,)
 
 
-@dataclass(frozen=True)
-class Carry:
-    """One value that a loop hands on from iteration to iteration.
-
-    Parameters
-    ----------
-    initial : View, ScalarRef or Constant
-        What the first iteration is given.
-    inner : View or ScalarRef
-        What its body calls the value: a carried buffer or scalar.
-    next : View, ScalarRef or Constant
-        What the next iteration is given.
-    result : View or ScalarRef
-        What the graph calls the value after the last iteration: a carried buffer or scalar.
-    """
-
-    initial: Operand
-    inner: View | ScalarRef
-    next: Operand
-    result: View | ScalarRef
-
-
-@dataclass(frozen=True)
-class Loop:
-    """Nodes that run once for every integer from `lower` to `upper` - 1.
-
-    Its body shares the buffers and scalars of the graph. Temporaries of the body are others at each
-    iteration, for all that the graph says.
-
-    Parameters
-    ----------
-    index : ScalarRef
-        What the body calls the integer.
-    lower, upper : int
-        The range.
-    carries : tuple of Carry
-        What it hands on.
-    nodes : tuple of Node
-        The body.
-    temporaries : frozenset of int
-        Buffers that the body makes.
-    reads, writes : tuple of Access
-        What it reads and may write of the buffers that are there before it.
-    location : Location
-        The user's line.
-    """
-
-    index: ScalarRef
-    lower: int
-    upper: int
-    carries: tuple[Carry, ...]
-    nodes: tuple[Node, ...]
-    temporaries: frozenset[int]
-    reads: tuple[Access, ...]
-    writes: tuple[Access, ...]
-    location: Location = field(compare=False)
-
-
-Node = Launch | Copy | Fill | Loop
-# A node that is one piece of work: all that there are in a schedule.
+# A node that is one piece of work.
 Work = Launch | Copy | Fill
 
 

@@ -40,7 +40,7 @@ from graphjit._signature import Key, Signature
 from graphjit._static_results import StaticResults
 from graphjit.backends.binding_stats import BindingStats
 from graphjit.schedule.schedule import Schedule, schedule
-from graphjit.transforms.unroll import unroll
+from graphjit.transforms.control import lower_control
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Traced:
                     f"{self.graph.name} closes over an array on {array._device}, and is called on "
                     f"{device}; move one of them{called_at()}"
                 )
-        plan = schedule(unroll(self.graph))
+        plan = schedule(lower_control(self.graph))
         backends.get(device.backend).check(plan)
         return Lowered(self, plan)
 
@@ -204,7 +204,7 @@ class Compiled:
     def __init__(self, lowered: Lowered) -> None:
         self.lowered = lowered
         self.traced = lowered.traced
-        # As it is scheduled: without loops.
+        # As it is scheduled.
         self._graph = graph = lowered.schedule.graph
         self._device = self.traced.key.device
         self._backend = backends.get(self._device.backend)

@@ -14,6 +14,7 @@ from graphjit._array import Array
 from graphjit._collector import collector_held
 from graphjit._configuration import check_configuration, three
 from graphjit._context import current_trace, set_trace
+from graphjit._control import Item, Recorded
 from graphjit._errors import GraphjitError, LeakedTracerError, TraceError
 from graphjit._graph import Graph
 from graphjit._layout import Layout, contiguous, layout_of
@@ -25,7 +26,6 @@ from graphjit._nodes import (
     Copy,
     Fill,
     Launch,
-    Node,
     Operand,
     Scalar,
     ScalarRef,
@@ -60,14 +60,12 @@ class Trace:
         self.closures: dict[int, Any] = {}
         self.buffers: list[Buffer] = []
         self.versions: list[int] = []
-        self._scalars: list[Scalar] = []
+        self.scalars: list[Scalar] = []
         # For each of them the inputs and carried scalars that it is computed from.
         self._leaves: list[tuple[ScalarRef, ...]] = []
         self._inputs: list[View | ScalarRef] = []
-        self.nodes: list[Node] = []
-        # Indices of loops.
-        self.indices: set[ScalarRef] = set()
-        # Buffers that bodies of loops made, and their scalars, once they have ended.
+        self.nodes: list[Recorded] = []
+        # Buffers that bodies made, and their scalars, once they have ended.
         self.ended: set[int | ScalarRef] = set()
         # What the body of a loop raised.
         self.failed = ""
@@ -90,13 +88,13 @@ class Trace:
         """What was recorded, returning `outputs`."""
         if self.failed:
             raise TraceError(
-                f"{self.name} went on after the body of a loop had raised {self.failed}; what the "
-                "body did before is not recorded, so let the error pass, or don't raise it"
+                f"{self.name} went on after the body of a loop or branch raised {self.failed}; "
+                "what the body did before is not recorded, so let the error pass, or don't raise it"
             )
         return Graph(
             self.name,
             tuple(self.buffers),
-            tuple(self._scalars),
+            tuple(self.scalars),
             tuple(self._inputs),
             tuple(self.nodes),
             outputs,
@@ -125,7 +123,7 @@ class Trace:
         """Record an operation on host scalars; one that gives a tuple gives tracers in a tuple."""
         where = user_location()
         refs = tuple(self._scalar(operand) for operand in operands)
-        types = [_scalars.operand_type(ref, self._scalars) for ref in refs]
+        types = [_scalars.operand_type(ref, self.scalars) for ref in refs]
         with at_line(where):
             result = _scalars.sample(function, types)
         if isinstance(result, tuple):
@@ -153,13 +151,36 @@ class Trace:
         ref = self._new_scalar(Scalar("carried", None, (), type_, name))
         return ScalarTracer(self, ref, type_, name)
 
-    def counts(self, ref: ScalarRef) -> bool:
-        """Whether a number is a loop's index, or computed from nothing else that changes."""
-        return self.indices.issuperset(self._leaves[ref.index])
+    def item(self, array: ArrayTracer) -> ScalarTracer:
+        """The only element of an array, as a number."""
+        where = user_location()
+        if array.size != 1:
+            raise ValueError(
+                f"only an array of one element is a number, not one of shape {array.shape} "
+                f"(at {where})"
+            )
+        type_ = type(np.zeros((), array.dtype).item())
+        if type_ not in (bool, int, float, complex):
+            raise TraceError(f"an element of {array.dtype} is no number (at {where})")
+        ref = self._new_scalar(Scalar("item", None, (), type_, f"{array._name}.item()"))
+        source = self._read(array._view.part(Layout((), (), array.dtype), 0))
+        self.output(array)  # refuses what belongs elsewhere
+        self.nodes.append(Item(ref, source, where))
+        return ScalarTracer(self, ref, type_, f"{array._name}.item()")
+
+    def undecided(self, first: int) -> Iterator[ScalarRef]:
+        """The numbers from the `first` on that the run decides."""
+        for index in range(first, len(self.scalars)):
+            if self.scalars[index].function is None:
+                yield ScalarRef(index)
+
+    def indexes(self, ref: ScalarRef) -> bool:
+        """Whether a number may be an index: a loop's, or one that the run decides."""
+        return any(self.scalars[leaf.index].op != "input" for leaf in self._leaves[ref.index])
 
     def roots(self, ref: ScalarRef) -> tuple[str, ...]:
         """Names of the arguments that a number is computed from."""
-        leaves = (self._scalars[leaf.index] for leaf in self._leaves[ref.index])
+        leaves = (self.scalars[leaf.index] for leaf in self._leaves[ref.index])
         return tuple(dict.fromkeys(leaf.name for leaf in leaves if leaf.op == "input"))
 
     def lift(self, array: Array) -> ArrayTracer:
@@ -186,8 +207,8 @@ class Trace:
         """Raise if a part of what makes a value is of the body of a loop that has ended."""
         if not self.ended.isdisjoint(parts):
             raise LeakedTracerError(
-                f"{value!r} was used at {user_location()} after the body of the loop that made it "
-                "had ended; return it from the body, in the carry, or let scan stack it"
+                f"{value!r} was used at {user_location()} after the body of the loop or branch "
+                "that made it had ended; return it from the body, or let scan stack it"
             )
 
     # -- nodes ------------------------------------------------------------------------------------
@@ -338,8 +359,8 @@ class Trace:
         return View(len(self.buffers) - 1, -low, layout)
 
     def _new_scalar(self, scalar: Scalar) -> ScalarRef:
-        ref = ScalarRef(len(self._scalars))
-        self._scalars.append(scalar)
+        ref = ScalarRef(len(self.scalars))
+        self.scalars.append(scalar)
         if scalar.function is None:
             self._leaves.append((ref,))
         else:

@@ -13,7 +13,7 @@ from graphjit._layout import Layout, contiguous
 from graphjit._location import user_location
 from graphjit._nodes import Moving, ScalarRef, View
 from graphjit._refusals import concretization_error, foreign_error, source_line
-from graphjit._scalars import FUNCTIONS, NUMBERS, UInt64Integer
+from graphjit._scalars import FUNCTIONS, NUMBERS
 from graphjit._shaped import Shaped
 from graphjit.kernel import numba_types
 
@@ -30,8 +30,11 @@ class Recorder(Protocol):
     def roots(self, ref: ScalarRef) -> tuple[str, ...]:
         """Names of the arguments that a number is computed from."""
 
-    def counts(self, ref: ScalarRef) -> bool:
-        """Whether a number is a loop's index, or computed from nothing else that changes."""
+    def indexes(self, ref: ScalarRef) -> bool:
+        """Whether a number may be an index: a loop's, or one that the run decides."""
+
+    def item(self, array: ArrayTracer) -> ScalarTracer:
+        """The only element of an array, as a number."""
 
     def assign(self, target: ArrayTracer, value: Any) -> None:
         """Record ``target[...] = value``."""
@@ -97,8 +100,8 @@ class Tracer:
     def __bool__(self) -> bool:
         self._concrete(
             "bool() (an if, while, and, or, not)",
-            "a branch on it would freeze one side; decide inside a kernel, "
-            "or make the argument static (static_argnames)",
+            "a branch on it would freeze one side; use gj.cond or gj.while_loop, decide inside a "
+            "kernel, or make the argument static (static_argnames)",
         )
 
     def __str__(self) -> str:
@@ -154,7 +157,7 @@ class ArrayTracer(Shaped, Tracer):
 
     def __getitem__(self, key: Any) -> ArrayTracer:
         first, *rest = key if isinstance(key, tuple) and key else (key,)
-        if isinstance(first, ScalarTracer) and first.counts:
+        if isinstance(first, ScalarTracer) and first.indexes:
             if not self.ndim:
                 raise IndexError(f"a 0-d array has no index (at {user_location()})")
             step = Moving(first._ref, self.shape[0], self.strides[0], user_location())
@@ -173,7 +176,7 @@ class ArrayTracer(Shaped, Tracer):
     def _index(self, key: Any) -> tuple[Layout, int]:
         self._live()
         for item in key if isinstance(key, tuple) else (key,):
-            if isinstance(item, ScalarTracer) and item.counts:
+            if isinstance(item, ScalarTracer) and item.indexes:
                 remedy = "a loop's index can be the first one only, as in xs[i, 1:]"
                 raise concretization_error("an index that is not the first", item, remedy)
             if isinstance(item, Tracer):
@@ -215,9 +218,12 @@ class ArrayTracer(Shaped, Tracer):
         """Refused: the elements exist only when the graph runs."""
         self._concrete("copy_to_host()", "return the array and copy it outside")
 
-    def item(self) -> Any:
-        """Refused: the element exists only when the graph runs."""
-        self._concrete("item()", "return the array and read it outside")
+    def item(self) -> ScalarTracer:
+        """The only element, as a number that the device knows when the graph runs.
+
+        Kernels, arithmetic, `gj.cond`, loops and first indices take it.
+        """
+        return self._live().item(self)
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
@@ -262,14 +268,13 @@ class ScalarTracer(Tracer):
     @property
     def _numba_type_(self) -> Any:
         self._live()
-        sample = 2**63 if self._type is UInt64Integer else self._type(1)
-        return numba_types.value_type(sample)
+        return numba_types.class_type(self._type)
 
     @property
-    def counts(self) -> bool:
-        """Whether it is a loop's index, or an integer computed from nothing else that changes."""
+    def indexes(self) -> bool:
+        """Whether it may be an index: an integer that a loop counts, or that the run decides."""
         is_integer = issubclass(self._type, (int, np.integer)) and self._type is not bool
-        return is_integer and self._live().counts(self._ref)
+        return is_integer and self._live().indexes(self._ref)
 
     def _remedy(self) -> str:
         roots = " and ".join(self._trace.roots(self._ref))

@@ -172,7 +172,6 @@ def test_a_kernel_that_numba_cannot_type():
         lambda k, x: bool(x),
         lambda k, x: np.sum(x),
         lambda k, x: np.asarray(x),
-        lambda k, x: x.item(),
         lambda k, x: f"{x}",
     ],
 )

@@ -86,7 +86,7 @@ def test_tracing_writes_nothing():
 
 @pytest.mark.parametrize(
     "read",
-    [float, int, bool, np.asarray, gj.Array.copy_to_host, gj.Array.item, pickle.dumps],
+    [float, int, bool, np.asarray, gj.Array.copy_to_host, pickle.dumps],
     ids=lambda f: getattr(f, "__name__", str(f)),
 )
 def test_reading_a_closed_over_array_is_refused(read):

@@ -57,3 +57,10 @@ def element_type(dtype: Any) -> Any:
 def value_type(value: Any) -> Any:
     """Numba's type of a number."""
     return typeof(value)
+
+
+def class_type(class_: type) -> Any:
+    """Numba's type of a traced number's class."""
+    # What is too large for int64 has a class of its own.
+    large = issubclass(class_, int) and class_ not in (int, bool)
+    return types.uint64 if large else typeof(class_(1))

@@ -1,18 +1,18 @@
-"""The hazards of a graph: which nodes must wait for which, and nothing more."""
+"""The hazards of a list of nodes: which must wait for which, and nothing more."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from graphjit._graph import Graph
+from graphjit._device_control import Scheduled, Switch, Update, While
 from graphjit._layout import overlap
 from graphjit._nodes import Launch, View
 
 
 @dataclass(frozen=True)
 class Hazards:
-    """The order that a graph's reads and writes demand.
+    """The order that the reads and writes of nodes demand.
 
     Parameters
     ----------
@@ -35,18 +35,19 @@ class _Use:
     end: int
 
 
-def find_hazards(graph: Graph, groups: Sequence[int]) -> Hazards:
+def find_hazards(nodes: Iterable[Scheduled], aliases: Mapping[int, Iterable[int]]) -> Hazards:
     """Every read after write, write after read and write after write on overlapping memory.
 
-    Launches that print are ordered too, among themselves.
+    Launches that print are ordered too, among themselves. What changes state, or decides by it,
+    waits for all before it, and all after it wait.
 
     Parameters
     ----------
-    graph : Graph
-        The program.
-    groups : sequence of int
-        For each buffer, the group of buffers it may share memory with at this call. Different
-        buffers of one group conflict wherever they are used.
+    nodes : iterable of node
+        The nodes.
+    aliases : mapping of int to iterable of int
+        For each buffer, the buffers it may share memory with, itself among them. Different ones
+        conflict wherever they are used.
 
     Returns
     -------
@@ -58,10 +59,20 @@ def find_hazards(graph: Graph, groups: Sequence[int]) -> Hazards:
     written: dict[int, list[_Use]] = {}
     read: dict[int, list[_Use]] = {}
     printed: int | None = None
-    for index, node in enumerate(graph.nodes):
-        uses = [_use(index, access.view, False) for access in node.reads]
-        uses += [_use(index, access.view, True) for access in node.writes]
+    barrier = -1
+    for index, node in enumerate(nodes):
+        uses: list[_Use] = []
         before: set[int] = set()
+        if isinstance(node, (Update, While, Switch)):
+            before.update(range(max(barrier, 0), index))
+            barrier = index
+            written.clear()
+            read.clear()
+        else:
+            uses = [_use(index, access.view, False) for access in node.reads]
+            uses += [_use(index, access.view, True) for access in node.writes]
+            if barrier >= 0:
+                before.add(barrier)
         if isinstance(node, Launch) and node.kernel.effects.prints:
             if printed is not None:
                 before.add(printed)
@@ -69,14 +80,13 @@ def find_hazards(graph: Graph, groups: Sequence[int]) -> Hazards:
         for use in uses:
             buffer, start, end = use.view.buffer, use.start, use.end
             for live in (written, read) if use.writes else (written,):
-                for earlier in live.get(groups[buffer], ()):
-                    # The cheap test first: thousands of slices of one array are common.
-                    if buffer == earlier.view.buffer and (
-                        end <= earlier.start or earlier.end <= start
-                    ):
-                        continue
-                    if _conflict(use.view, earlier.view):
-                        before.add(earlier.node)
+                for other in aliases[buffer]:
+                    for earlier in live.get(other, ()):
+                        # The cheap test first: thousands of slices of one array are common.
+                        if buffer == other and (end <= earlier.start or earlier.end <= start):
+                            continue
+                        if _conflict(use.view, earlier.view):
+                            before.add(earlier.node)
         known = 0
         # Latest first: whatever lies behind an edge already taken needs none of its own.
         for predecessor in sorted(before, reverse=True):
@@ -85,17 +95,17 @@ def find_hazards(graph: Graph, groups: Sequence[int]) -> Hazards:
                 known |= ancestors[predecessor] | 1 << predecessor
         ancestors.append(known)
         for use in uses:
-            group = groups[use.view.buffer]
+            buffer = use.view.buffer
             if use.writes:
                 # Whatever conflicts with an earlier use that lies inside this write conflicts with
                 # the write too, which is ordered after it: the earlier use can be forgotten.
                 for live in (written, read):
-                    live[group] = [
+                    live[buffer] = [
                         earlier
-                        for earlier in live.get(group, ())
+                        for earlier in live.get(buffer, ())
                         if earlier.node == index or not _covers(use, earlier)
                     ]
-            (written if use.writes else read).setdefault(group, []).append(use)
+            (written if use.writes else read).setdefault(buffer, []).append(use)
     return Hazards(tuple(sorted(edges)), tuple(ancestors))
 
 
@@ -115,7 +125,5 @@ def _use(node: int, view: View, writes: bool) -> _Use:
 def _covers(outer: _Use, inner: _Use) -> bool:
     """Whether `outer` contains every byte of `inner`, where that is plain to see."""
     if inner.start < outer.start or outer.end < inner.end:
-        return False
-    if outer.view.buffer != inner.view.buffer:
         return False
     return outer.view == inner.view or outer.view.layout.is_contiguous

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphjit._nodes import ScalarRef
+from graphjit._nodes import ScalarRef, StateRef
 from graphjit._scalars import element
 from graphjit.kernel.packing import scalar_codes, scalar_parts
 
@@ -21,8 +21,8 @@ class ScalarSlot:
 
     Parameters
     ----------
-    ref : ScalarRef
-        The host scalar.
+    ref : ScalarRef or StateRef
+        The scalar.
     type : numba.cuda.types.Type
         What it is converted to.
     dtype : numpy.dtype or None
@@ -31,7 +31,7 @@ class ScalarSlot:
         Its first slot.
     """
 
-    ref: ScalarRef
+    ref: ScalarRef | StateRef
     type: Any
     dtype: Any
     first: int

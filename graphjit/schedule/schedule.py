@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+from graphjit._device_control import Compute, Move, Point, Scheduled, Update, every
 from graphjit._graph import Graph
 from graphjit._layout import Layout
-from graphjit._nodes import Constant, Fill, Launch, Loop, ScalarRef, View, Work
+from graphjit._nodes import Constant, Fill, Launch, Moving, Number, ScalarRef, StateRef, View
 from graphjit._scalars import element
 from graphjit.kernel import numba_types
 from graphjit.kernel.packing import (
@@ -18,8 +19,10 @@ from graphjit.kernel.packing import (
     pack_launch,
     scalar_codes,
 )
-from graphjit.schedule.hazards import Hazards, find_hazards
+from graphjit.schedule.aliases import find_aliases
+from graphjit.schedule.hazards import Hazards
 from graphjit.schedule.memory import Arena, plan_arena
+from graphjit.schedule.order import Order, find_order
 from graphjit.schedule.scalar_words import ScalarSlot
 
 
@@ -28,47 +31,90 @@ class Schedule:
     """How a graph runs: order, edges and memory.
 
     Every address and scalar that may change from call to call has an 8-byte slot: one for each
-    buffer of `externals`, then one for the arena, then the scalars'.
+    buffer of `externals`, then one for the arena, then the scalars'. What only the device knows has
+    slots after those: one for each pointer, then the state's, then two for an index that is out of
+    bounds.
 
     Parameters
     ----------
     graph : Graph
-        The program, without loops; its nodes are in an order that respects the edges.
-    hazards : Hazards
-        What must wait for what.
+        The program, with its control lowered.
+    order : Order
+        Its nodes, and what must wait for what.
     arena : Arena
         Where temporaries are.
     externals : tuple of int
         Buffers that the caller provides at each call: inputs, closures, results.
     scalars : tuple of ScalarSlot
         Dynamic scalars, with their slots.
+    pointers : tuple of int
+        Buffers that the device places, in the order of their slots.
+    state : tuple of ScalarSlot
+        Numbers that the device computes, with their slots.
     overlapping : tuple of tuple of int
         Groups of input and closure buffers that share memory.
     """
 
     graph: Graph
-    hazards: Hazards
+    order: Order
     arena: Arena
     externals: tuple[int, ...]
     scalars: tuple[ScalarSlot, ...]
+    pointers: tuple[int, ...]
+    state: tuple[ScalarSlot, ...]
     overlapping: tuple[tuple[int, ...], ...]
 
-    @functools.cached_property
-    def nodes(self) -> tuple[Work, ...]:
-        """The pieces of work, in an order that respects the edges."""
-        assert not any(isinstance(node, Loop) for node in self.graph.nodes)
-        return cast("tuple[Work, ...]", self.graph.nodes)
+    @property
+    def nodes(self) -> tuple[Scheduled, ...]:
+        """The nodes, in an order that respects the edges."""
+        return self.order.nodes
+
+    @property
+    def hazards(self) -> Hazards:
+        """What must wait for what."""
+        return self.order.hazards
 
     @functools.cached_property
     def slots(self) -> int:
-        """Number of slots."""
+        """Number of slots that a call fills, and the arena's."""
         return len(self.externals) + 1 + sum(len(scalar_codes(s.type)) for s in self.scalars)
+
+    @functools.cached_property
+    def words(self) -> int:
+        """Number of all slots."""
+        if not self.has_state:
+            return self.slots
+        return self.failure + 2
+
+    @functools.cached_property
+    def failure(self) -> int:
+        """The slot that says which of `indices` is out of bounds, from 1 on; then its value."""
+        numbers = sum(len(scalar_codes(each.type)) for each in self.state)
+        return self.slots + len(self.pointers) + numbers
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the device decides anything."""
+        return bool(self.pointers or self.state)
+
+    @functools.cached_property
+    def indices(self) -> tuple[Moving, ...]:
+        """The indices that only the device knows."""
+        return tuple(
+            step
+            for node in every(self.graph.nodes)
+            if isinstance(node, Update)
+            for each in node.all
+            if isinstance(each, Point)
+            for step in each.view.moving
+        )
 
     @functools.cached_property
     def _places(self) -> dict[int, Address]:
         places = {buffer: Address(slot) for slot, buffer in enumerate(self.externals)}
         arena = len(self.externals)
         places.update({buffer: Address(arena, offset) for buffer, offset in self.arena.offsets})
+        places.update({p: Address(self.slots + n) for n, p in enumerate(self.pointers)})
         return places
 
     def address(self, view: View) -> Address:
@@ -77,14 +123,25 @@ class Schedule:
         place = self._places.get(view.buffer, Address(len(self.externals)))
         return Address(place.slot, place.offset + view.offset)
 
+    @functools.cached_property
+    def _aliases(self) -> dict[int, frozenset[int]]:
+        return find_aliases(self.graph, self.overlapping)
+
     def aliased(self, a: int, b: int) -> bool:
         """Whether two buffers may share memory at this call."""
-        return any(a in group and b in group for group in self.overlapping)
+        return b in self._aliases[a]
 
-    def slot(self, ref: ScalarRef, type_: Any, dtype: Any = None) -> int:
+    @functools.cached_property
+    def _first_slots(self) -> dict[tuple[Any, Any, Any], int]:
+        return {(s.ref, s.type, s.dtype): s.first for s in (*self.scalars, *self.state)}
+
+    def slot(self, ref: ScalarRef | StateRef, type_: Any, dtype: Any = None) -> int:
         """First slot of a scalar converted to a Numba type, or as an element that is filled in."""
-        wanted = (ref, type_, dtype)
-        return next(s.first for s in self.scalars if (s.ref, s.type, s.dtype) == wanted)
+        return self._first_slots[ref, type_, dtype]
+
+    def slots_of(self, ref: StateRef) -> Iterator[ScalarSlot]:
+        """Where a number that the device computes is, as each type that it is used as."""
+        return (each for each in self.state if each.ref == ref)
 
     def copyable_inputs(self) -> Iterator[tuple[int, Layout, bool]]:
         """Slot and layout of each argument that shares no memory with others, and if it's written.
@@ -111,14 +168,20 @@ class Schedule:
         return tuple(range(first, first + len(scalar_codes(type_))))
 
     def __str__(self) -> str:
-        waits: dict[int, list[int]] = {}
-        for before, after in self.hazards.edges:
-            waits.setdefault(after, []).append(before)
         lines = [f"schedule of {self.graph.name}: arena of {self.arena.nbytes} bytes"]
-        for index, node in enumerate(self.nodes):
-            order = f" after {', '.join(map(str, waits[index]))}" if index in waits else ""
-            lines.append(f"  {index}{order}: {self.graph.describe(node)}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._lines(self.order, "  ")])
+
+    def _lines(self, order: Order, margin: str) -> Iterator[str]:
+        waits: dict[int, list[int]] = {}
+        for before, after in order.hazards.edges:
+            waits.setdefault(after, []).append(before)
+        for index, node in enumerate(order.nodes):
+            behind = f" after {', '.join(map(str, waits[index]))}" if index in waits else ""
+            yield f"{margin}{index}{behind}: {self.graph.describe(node)}"
+            for number, body in enumerate(order.bodies[index]):
+                if len(order.bodies[index]) > 1:
+                    yield f"{margin}  {number}:"
+                yield from self._lines(body, f"{margin}    ")
 
 
 def schedule(graph: Graph, overlapping: tuple[tuple[int, ...], ...] = ()) -> Schedule:
@@ -127,7 +190,7 @@ def schedule(graph: Graph, overlapping: tuple[tuple[int, ...], ...] = ()) -> Sch
     Parameters
     ----------
     graph : Graph
-        The program, without loops.
+        The program, with its control lowered.
     overlapping : tuple of tuple of int
         Groups of input and closure buffers that share memory at this call.
 
@@ -135,31 +198,56 @@ def schedule(graph: Graph, overlapping: tuple[tuple[int, ...], ...] = ()) -> Sch
     -------
     Schedule
     """
-    groups = list(range(len(graph.buffers)))
-    for group in overlapping:
-        for buffer in group:
-            groups[buffer] = group[0]
-    hazards = find_hazards(graph, groups)
+    order = find_order(cast("tuple[Scheduled, ...]", graph.nodes), find_aliases(graph, overlapping))
     given = tuple(b.index for b in graph.buffers if b.storage in ("input", "closure"))
     externals = given + graph.results
-    first = len(externals) + 1
-    scalars: list[ScalarSlot] = []
-    for ref, type_, dtype in _dynamic_scalars(graph):
-        scalars.append(ScalarSlot(ref, type_, dtype, first))
-        first += len(scalar_codes(type_))
-    return Schedule(
-        graph, hazards, plan_arena(graph, hazards), externals, tuple(scalars), overlapping
-    )
+    pointers = tuple(b.index for b in graph.buffers if b.storage == "pointer")
+    wanted = _numbers(graph)
+    scalars, end = _slots(wanted, ScalarRef, len(externals) + 1)
+    state, _ = _slots(wanted, StateRef, end + len(pointers))
+    arena = plan_arena(graph, order)
+    return Schedule(graph, order, arena, externals, scalars, pointers, state, overlapping)
 
 
-def _dynamic_scalars(graph: Graph) -> dict[tuple[ScalarRef, Any, Any], None]:
-    found: dict[tuple[ScalarRef, Any, Any], None] = {}
-    for node in graph.nodes:
+def _slots(
+    wanted: dict[tuple[Number, Any, Any], None], kind: type, first: int
+) -> tuple[tuple[ScalarSlot, ...], int]:
+    """Slots for the numbers of one kind, from `first` on, and the next slot after them."""
+    found: list[ScalarSlot] = []
+    for ref, type_, dtype in wanted:
+        if isinstance(ref, kind):
+            found.append(ScalarSlot(ref, type_, dtype, first))  # type: ignore[arg-type]
+            first += len(scalar_codes(type_))
+    return tuple(found), first
+
+
+def _numbers(graph: Graph) -> dict[tuple[Number, Any, Any], None]:
+    """The dynamic numbers that nodes use, with the types that they are used as."""
+    found: dict[tuple[Number, Any, Any], None] = {}
+
+    def plain(number: Number) -> None:
+        if isinstance(number, ScalarRef):
+            found[number, numba_types.class_type(graph.scalars[number.index].type), None] = None
+
+    for node in every(graph.nodes):
         if isinstance(node, Launch):
             for leaf, operand in zip(node.kernel.leaves, node.operands, strict=True):
-                if isinstance(operand, ScalarRef):
+                if isinstance(operand, (ScalarRef, StateRef)):
                     found[operand, leaf.type, None] = None
-        elif isinstance(node, Fill) and isinstance(node.value, ScalarRef):
+        elif isinstance(node, Fill) and not isinstance(node.value, Constant):
             dtype = node.target.view.layout.dtype
             found[node.value, numba_types.element_type(dtype), dtype] = None
+        elif isinstance(node, Update):
+            for each in node.all:
+                if isinstance(each, Compute):
+                    for operand in each.operands:
+                        plain(operand)
+                elif isinstance(each, Move):
+                    for _, value in each.numbers:
+                        plain(value)
+                elif isinstance(each, Point):
+                    for step in each.view.moving:
+                        plain(step.index)
+    for index, type_ in enumerate(graph.state):
+        found[StateRef(index), numba_types.class_type(type_), None] = None
     return found

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from graphjit._device_control import every
 from graphjit._errors import UnsupportedKernelError
 from graphjit._layout import Layout
 from graphjit._memory import Allocator, Memory
-from graphjit._nodes import Launch
 from graphjit.backends.base import Device
 from graphjit.backends.cpu.memory import AdoptedMemory, HostAllocator, HostMemory, view_at
 from graphjit.backends.executable import Executable
@@ -68,16 +68,11 @@ class CPUBackend:
 
     def check(self, schedule: Schedule) -> None:
         """Refuse what the CPU can't run."""
-        from graphjit.backends.cpu.codegen import check_kernel
-        from graphjit.backends.cpu.steps import memory_step, native_launch
+        from graphjit.backends.cpu.steps import check_node
 
-        for node in schedule.nodes:
+        for node in every(schedule.nodes):
             try:
-                if isinstance(node, Launch):
-                    check_kernel(node.kernel)
-                    native_launch(schedule, node)  # what only code generation finds out
-                else:
-                    memory_step(schedule, node)
+                check_node(schedule, node)
             except (UnsupportedKernelError, ValueError) as error:
                 raise UnsupportedKernelError(
                     f"{error} (on the cpu backend, at {node.location})"

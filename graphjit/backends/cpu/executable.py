@@ -5,6 +5,7 @@ Compiled where there is a C compiler (see `setup.py`): it runs at every call.
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -13,11 +14,13 @@ from graphjit._layout import Layout
 from graphjit._locks import Turn
 from graphjit.backends.binding_stats import BindingStats
 from graphjit.backends.cpu.memory import HostMemory, view_at
-from graphjit.backends.cpu.program import Program
-from graphjit.backends.cpu.steps import step
+from graphjit.backends.cpu.program import Program, slots_for
+from graphjit.backends.cpu.steps import Steps
 from graphjit.backends.executable import Executable, Pointers
 from graphjit.schedule.scalar_words import ScalarWords
 from graphjit.schedule.schedule import Schedule
+
+_FAILURE = struct.Struct("<qq")
 
 # Named, since Cython takes the bare type for one of C in signatures of compiled functions.
 Words = tuple[int, ...]
@@ -39,9 +42,11 @@ class CPUExecutable(Executable):
         self._has_scalars = bool(schedule.scalars)
         self._scalar_words = ScalarWords(schedule.scalars)
         self._arena = HostMemory(schedule.arena.nbytes)
-        steps = [step(schedule, node) for node in schedule.nodes]
-        self._kernels = [kept for _, kept in steps]
-        self._program = Program([made for made, _ in steps], schedule.slots)
+        slot_buffer = slots_for(schedule.words)
+        steps = Steps(schedule, ctypes.addressof(slot_buffer), self._arena.address)
+        self._kernels = steps.kept
+        self._program = Program(steps.items, schedule.words, slot_buffer=slot_buffer)
+        self._has_state = schedule.has_state
         self._slots = struct.Struct(f"<{schedule.slots}Q")
         self._static = tuple(self._static_inputs()) if inputs == "copy" else ()
         self._turn = Turn("the replay of a graph")
@@ -79,6 +84,8 @@ class CPUExecutable(Executable):
         if words:
             values += words
         self._program.run(self._slots, values)
+        if self._has_state:
+            _raise_failure(self._schedule, self._program.slot_buffer)
 
     @property
     def nbytes(self) -> int:
@@ -98,6 +105,18 @@ class CPUExecutable(Executable):
         for slot, layout, written in self._schedule.copyable_inputs():
             low, high = layout.extent
             yield slot, HostMemory(high - low), layout, written
+
+
+def _raise_failure(schedule: Schedule, slots: Any) -> None:
+    """Raise IndexError if an index was out of bounds in the last replay."""
+    place, index = _FAILURE.unpack_from(slots, 8 * schedule.failure)
+    if place:
+        _FAILURE.pack_into(slots, 8 * schedule.failure, 0, 0)
+        step = schedule.indices[place - 1]
+        raise IndexError(
+            f"index {index} was out of bounds for an axis of {step.length} elements "
+            f"(at {step.location})"
+        )
 
 
 def _copy(layout: Layout, source: int, target: int) -> None:

@@ -27,8 +27,8 @@ _YIELD_NS = 40_000
 TYPES = """
 ; state: 0 awake, 1 asleep or about to be; whoever changes 1 to 0 owes the lock a release
 %Entry = type { i32, i32, ptr, ptr, [40 x i8] }            ; state, -, lock, scratch
-%Record = type { ptr, ptr, [6 x i32], i64, i64, i32, i32 } ; function, params, dims, blocks,
-                                                           ; blocks a chunk, chunks, shared
+; function, params, dims, blocks, blocks a chunk, chunks, shared, late relocations and their number
+%Record = type { ptr, ptr, [6 x i32], i64, i64, i32, i32, ptr, i64 }
 %Pool = type { i64, [56 x i8], ptr, [56 x i8], i64, [56 x i8], i32, i32, i32, [52 x i8],
                [0 x %Entry] }    ; word; record; chunks done; sleepers, stop, workers; entries
 """

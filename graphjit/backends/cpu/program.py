@@ -35,6 +35,7 @@ _PAUSE_NS = 50_000_000
 _REPLAY_IR = """
 %Table = type { ptr, i64 }
 %Relocation = type { ptr, ptr, i64 }                       ; target, slot, addend
+%Late = type { ptr, ptr, i64, i64 }                        ; target, slot, addend, size
 ; records, count, next (-1: from the start), in the middle of it, scratch, relocations of 8, 4, 2, 1
 %Program = type { ptr, i64, i64, i64, ptr, [4 x %Table] }
 
@@ -42,6 +43,48 @@ RELOCATE_8
 RELOCATE_4
 RELOCATE_2
 RELOCATE_1
+
+; What slots hold by now that steps before changed.
+define internal void @relocate_late(ptr %first, i64 %n) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
+  %in = icmp slt i64 %i, %n
+  br i1 %in, label %body, label %out
+body:
+  %r = getelementptr %Late, ptr %first, i64 %i
+  %target = load ptr, ptr %r
+  %sp = getelementptr %Late, ptr %r, i32 0, i32 1
+  %slot = load ptr, ptr %sp
+  %ap = getelementptr %Late, ptr %r, i32 0, i32 2
+  %a = load i64, ptr %ap
+  %zp = getelementptr %Late, ptr %r, i32 0, i32 3
+  %size = load i64, ptr %zp
+  %v = load i64, ptr %slot, align 1
+  %s = add i64 %v, %a
+  switch i64 %size, label %eight [ i64 4, label %four  i64 2, label %two  i64 1, label %one ]
+eight:
+  store i64 %s, ptr %target, align 1
+  br label %next
+four:
+  %s4 = trunc i64 %s to i32
+  store i32 %s4, ptr %target, align 1
+  br label %next
+two:
+  %s2 = trunc i64 %s to i16
+  store i16 %s2, ptr %target, align 1
+  br label %next
+one:
+  %s1 = trunc i64 %s to i8
+  store i8 %s1, ptr %target, align 1
+  br label %next
+next:
+  %i1 = add i64 %i, 1
+  br label %loop
+out:
+  ret void
+}
 
 ; 0 when finished, 1 when to be called again.
 define i32 @graphjit_replay(ptr %program, ptr %pool) {
@@ -75,7 +118,7 @@ again:
   store i64 0, ptr %midp
   br label %loop
 loop:
-  %i = phi i64 [ 0, %relocate ], [ %next, %again ], [ %i1, %clock ]
+  %i = phi i64 [ 0, %relocate ], [ %next, %again ], [ %following, %clock ]
   %resume = phi i1 [ false, %relocate ], [ %was_mid, %again ], [ false, %clock ]
   %in = icmp slt i64 %i, %count
   br i1 %in, label %step, label %finished
@@ -83,16 +126,37 @@ step:
   %rec = getelementptr %Record, ptr %records, i64 %i
   %np = getelementptr %Record, ptr %rec, i32 0, i32 5
   %chunks = load i32, ptr %np
+  %lp = getelementptr %Record, ptr %rec, i32 0, i32 7
+  %late = load ptr, ptr %lp
+  %lnp = getelementptr %Record, ptr %rec, i32 0, i32 8
+  %late_n = load i64, ptr %lnp
+  call void @relocate_late(ptr %late, i64 %late_n)
+  %i1 = add i64 %i, 1
+  %bp = getelementptr %Record, ptr %rec, i32 0, i32 3
+  %blocks = load i64, ptr %bp
   %many = icmp sgt i32 %chunks, 1
-  br i1 %many, label %spread, label %alone
+  br i1 %many, label %spread, label %single
+single:
+  %jumps = icmp eq i32 %chunks, 0
+  br i1 %jumps, label %jump, label %alone
+jump:                                                       ; unless a slot has the value
+  %jp = getelementptr %Record, ptr %rec, i32 0, i32 4
+  %to = load i64, ptr %jp
+  %tp = load ptr, ptr %rec
+  %always = icmp eq ptr %tp, null
+  br i1 %always, label %leap, label %test
+test:
+  %word = load i64, ptr %tp
+  %stays = icmp eq i64 %word, %blocks
+  br i1 %stays, label %clock, label %leap
+leap:
+  br label %clock
 alone:
   %fp = getelementptr %Record, ptr %rec, i32 0, i32 0
   %f = load ptr, ptr %fp
   %pp = getelementptr %Record, ptr %rec, i32 0, i32 1
   %params = load ptr, ptr %pp
   %dims = getelementptr %Record, ptr %rec, i32 0, i32 2
-  %bp = getelementptr %Record, ptr %rec, i32 0, i32 3
-  %blocks = load i64, ptr %bp
   %dp = getelementptr %Record, ptr %rec, i32 0, i32 6
   %shared = load i32, ptr %dp
   call void %f(ptr %params, ptr %dims, i64 0, i64 %blocks, ptr %scratch, i32 %shared)
@@ -103,12 +167,12 @@ spread:
   %paused = icmp ne i32 %state, 0
   br i1 %paused, label %middle, label %clock
 clock:
-  %i1 = add i64 %i, 1
+  %following = phi i64 [ %i1, %alone ], [ %i1, %spread ], [ %i1, %test ], [ %to, %leap ]
   %t = call i64 @now()
-  %late = icmp sgt i64 %t, %deadline
-  br i1 %late, label %between, label %loop
+  %overdue = icmp sgt i64 %t, %deadline
+  br i1 %overdue, label %between, label %loop
 between:
-  store i64 %i1, ptr %nextp
+  store i64 %following, ptr %nextp
   ret i32 1
 middle:
   store i64 %i, ptr %nextp
@@ -150,8 +214,9 @@ out:
 
 _SIZES = (8, 4, 2, 1)
 _PROGRAM = struct.Struct("=QqqqQ" + "Qq" * len(_SIZES))
-_RECORD = struct.Struct("=QQ6iqqii")
+_RECORD = struct.Struct("=QQ6iqqiiQq")
 _RELOCATION = struct.Struct("=QQq")
+_LATE = struct.Struct("=QQqq")
 _CURSOR = struct.Struct("=qqQ")
 _CURSOR_OFFSET = 16
 
@@ -195,6 +260,8 @@ class Step:
         Whether to spread its blocks over the pool. An int is an estimate of the work in
         nanoseconds on one thread, which decides (as a rule, one for each GPU thread of a simple
         kernel or for each 8 bytes moved).
+    is_late : bool
+        Whether steps before it change the slots that its image depends on.
     """
 
     address: int
@@ -205,10 +272,35 @@ class Step:
     scratch_bytes: int = 0
     name: str = ""
     parallel: bool | int = True
+    is_late: bool = False
 
 
-def _chunk(step: Step, threads: int) -> tuple[int, int, int]:
+@dataclass(frozen=True)
+class Jump:
+    """Goes on elsewhere than with the next step.
+
+    Parameters
+    ----------
+    target : int
+        Index of the step or jump that follows.
+    slot : int, optional
+        The slot that decides; if not given, it always jumps.
+    value : int
+        If the slot holds this, the next step follows.
+    """
+
+    target: int
+    slot: int | None = None
+    value: int = 0
+
+
+Item = Step | Jump
+
+
+def _chunk(step: Item, threads: int) -> tuple[int, int, int]:
     """Return how many blocks a step has, how many a chunk has, and how many chunks that is."""
+    if isinstance(step, Jump):
+        return step.value, step.target, 0
     blocks = math.prod(step.grid)
     if step.parallel is True:
         wanted = threads * _CHUNKS_PER_THREAD
@@ -221,7 +313,11 @@ def _chunk(step: Step, threads: int) -> tuple[int, int, int]:
     return blocks, chunk, -(-blocks // chunk)
 
 
-def _check(step: Step, slots: int) -> None:
+def _check(step: Item, slots: int, steps: int) -> None:
+    if isinstance(step, Jump):
+        if not 0 <= step.target <= steps or not 0 <= (step.slot or 0) < slots:
+            raise ValueError(f"a jump to {step.target} of {steps}, by slot {step.slot} of {slots}")
+        return
     image = step.image
     problem = ""
     if min(step.block) < 1 or min(step.grid) < 1 or max(step.block + step.grid) >= 2**31:
@@ -241,37 +337,55 @@ def _check(step: Step, slots: int) -> None:
 
 
 def _lay_out(
-    steps: Sequence[Step], chunks: Sequence[tuple[int, int, int]], slots: int
+    steps: Sequence[Item], chunks: Sequence[tuple[int, int, int]], slots: int
 ) -> tuple[ctypes.Array[ctypes.c_char], int]:
     """Write a program's tables into fresh memory: `%Program`, records, images, relocations."""
     relocations: dict[int, list[tuple[int, int, int]]] = {size: [] for size in _SIZES}
     records = (_PROGRAM.size + 63) & -64
     end = records + len(steps) * _RECORD.size
     images = []
+    late: list[list[tuple[int, int, int, int]]] = []
     for step in steps:
+        late.append([])
+        if isinstance(step, Jump):
+            images.append((0, 0))
+            continue
         pointers = end
         data = (pointers + 8 * len(step.image.offsets) + 15) & -16
         end = data + len(step.image.data)
         images.append((pointers, data))
         for item in step.image.relocations:
             place = (data + item.target, slots + 8 * item.slot, item.addend or 0)
-            relocations[item.size].append(place)
+            if step.is_late:
+                late[-1].append((*place, item.size))
+            else:
+                relocations[item.size].append(place)
         end = (end + 15) & -16
     tables = []
     for size in _SIZES:
         tables.append((end, len(relocations[size])))
         end += _RELOCATION.size * len(relocations[size])
+    lates = []
+    for each in late:
+        lates.append(end)
+        end += _LATE.size * len(each)
 
     memory, base = aligned_buffer(end)
     start = base - ctypes.addressof(memory)
     heads = [value for offset, count in tables for value in (base + offset, count)]
     _PROGRAM.pack_into(memory, start, base + records, len(steps), -1, 0, 0, *heads)
     for index, (step, (pointers, data)) in enumerate(zip(steps, images, strict=True)):
-        blocks, chunk, count = chunks[index]
         where = start + records + index * _RECORD.size
+        if isinstance(step, Jump):
+            deciding = 0 if step.slot is None else slots + 8 * step.slot
+            _RECORD.pack_into(memory, where, deciding, 0, *[1] * 6, *chunks[index], 0, 0, 0)
+            continue
         dims = (*step.block, *step.grid)
-        fixed = (blocks, chunk, count, step.dynamic_shared)
+        fixed = (*chunks[index], step.dynamic_shared, base + lates[index], len(late[index]))
         _RECORD.pack_into(memory, where, step.address, base + pointers, *dims, *fixed)
+        for number, (written, *rest) in enumerate(late[index]):
+            at = start + lates[index] + number * _LATE.size
+            _LATE.pack_into(memory, at, base + written, *rest)
         targets = [base + data + offset for offset in step.image.offsets]
         struct.pack_into(f"={len(targets)}Q", memory, start + pointers, *targets)
         struct.pack_into(f"={len(step.image.data)}s", memory, start + data, step.image.data)
@@ -282,17 +396,24 @@ def _lay_out(
     return memory, base
 
 
+def slots_for(count: int) -> ctypes.Array[ctypes.c_char]:
+    """Memory for so many slots."""
+    return ctypes.create_string_buffer(max(8, 8 * count))
+
+
 class Program:
     """Steps that one native call replays in order, with a barrier after each.
 
     Parameters
     ----------
-    steps : sequence of Step
-        The launches.
+    steps : sequence of Step or Jump
+        The launches, and what decides which of them run.
     slots : int
         How many 8-byte slots their relocations refer to.
     pool : Pool, optional
         Who runs large steps; the shared pool if None.
+    slot_buffer : ctypes array, optional
+        Memory for the slots.
 
     Attributes
     ----------
@@ -305,16 +426,23 @@ class Program:
         If a step's sizes or relocations are out of range; nothing has run then.
     """
 
-    def __init__(self, steps: Sequence[Step], slots: int, pool: Pool | None = None) -> None:
+    def __init__(
+        self,
+        steps: Sequence[Item],
+        slots: int,
+        pool: Pool | None = None,
+        slot_buffer: Any = None,
+    ) -> None:
         for step in steps:
-            _check(step, slots)
+            _check(step, slots, len(steps))
         self._pool = default_pool() if pool is None else pool
-        self.slot_buffer = ctypes.create_string_buffer(max(8, 8 * slots))
+        self.slot_buffer = slots_for(slots) if slot_buffer is None else slot_buffer
         chunks = [_chunk(step, self._pool.num_threads) for step in steps]
         self._memory, self._address = _lay_out(steps, chunks, ctypes.addressof(self.slot_buffer))
         self._cursor = self._address - ctypes.addressof(self._memory) + _CURSOR_OFFSET
         self._spread = any(count > 1 for _, _, count in chunks)
-        self._scratch_bytes = max((step.scratch_bytes for step in steps), default=0)
+        needed = (step.scratch_bytes for step in steps if isinstance(step, Step))
+        self._scratch_bytes = max(needed, default=0)
         self._native = _replay(native_pool().run)
         self._closed = False
         # A program that needs no workers has its own turn and scratch: it does not queue.

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
-from graphjit._nodes import Copy, Fill, Launch, Work
-from graphjit.backends.cpu.codegen import NativeKernel, compile_kernel
+from numba.cuda import types
+
+from graphjit._device_control import Scheduled, Switch, Update, While
+from graphjit._nodes import Copy, Fill, Launch, View, Work
+from graphjit.backends.cpu.codegen import NativeKernel, check_kernel, compile_kernel
 from graphjit.backends.cpu.memory_kernels import copy_step, fill_step
-from graphjit.backends.cpu.program import Step
+from graphjit.backends.cpu.program import Item, Jump, Step
 from graphjit.kernel.access import fast_axis
+from graphjit.kernel.generated import GeneratedLaunch
 from graphjit.kernel.ir import KernelIR
-from graphjit.kernel.packing import ParamImage
+from graphjit.kernel.packing import Address, ParamImage, pack_launch
 from graphjit.schedule.schedule import Schedule
+from graphjit.schedule.update_kernel import SLOTS, update_launch
 
 # By kernel: the fast axis for parameters that don't change and a block.
 _axes: weakref.WeakKeyDictionary[KernelIR, dict[tuple[bytes, Any], str]]
@@ -21,28 +28,95 @@ _axes = weakref.WeakKeyDictionary()
 _MAX_AXES = 256
 
 
-def step(schedule: Schedule, node: Work) -> tuple[Step, Any]:
-    """A node's step, and what keeps its code loaded."""
-    if not isinstance(node, Launch):
-        return memory_step(schedule, node), None
-    image, native = native_launch(schedule, node)
-    threads = math.prod(node.block)
-    made = Step(
-        native.address,
-        image,
-        node.block,
-        node.grid,
-        node.shared_bytes,
-        native.scratch_bytes(threads, node.shared_bytes),
-        node.kernel.name,
-        math.prod(node.grid) * threads,
-    )
-    return made, native
+class Steps:
+    """The steps of a schedule.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        What to run.
+    slots, arena : int
+        Addresses of the slots and of the temporaries.
+    """
+
+    def __init__(self, schedule: Schedule, slots: int, arena: int) -> None:
+        self._schedule = schedule
+        self._slots = Address(len(schedule.externals), slots - arena)
+        # What keeps their code loaded.
+        self.kept: list[NativeKernel] = []
+        self.items: list[Item] = []
+        self._add(schedule.nodes)
+
+    def _add(self, nodes: Iterable[Scheduled]) -> None:
+        items = self.items
+        for node in nodes:
+            if isinstance(node, While):
+                start = len(items)
+                items.append(Jump(0))
+                self._add(node.nodes)
+                items.append(Jump(start))
+                items[start] = Jump(len(items), self._schedule.slot(node.test, types.boolean), 1)
+            elif isinstance(node, Switch):
+                self._add_switch(node)
+            else:
+                items.append(self._step(node))
+
+    def _add_switch(self, node: Switch) -> None:
+        items, ends = self.items, []
+        for value, body in enumerate(node.bodies):
+            start = len(items)
+            items.append(Jump(0))
+            self._add(body)
+            ends.append(len(items))
+            items.append(Jump(0))
+            items[start] = Jump(len(items), self._schedule.slot(node.index, types.int64), value)
+        for end in ends:
+            items[end] = Jump(len(items))
+
+    def _step(self, node: Work | Update) -> Step:
+        if isinstance(node, (Copy, Fill)):
+            made = memory_step(self._schedule, node)
+        elif isinstance(node, Launch):
+            made = self._launch(node, self._schedule.image(node))
+        else:
+            launch = update_launch(self._schedule, node)
+            image = pack_launch(launch.kernel, launch.operands, self._address, self._schedule.slot)
+            made = self._launch(launch, image)
+        late = any(r.slot >= self._schedule.slots for r in made.image.relocations)
+        return dataclasses.replace(made, is_late=late)
+
+    def _address(self, view: View) -> Address:
+        return self._slots if view.buffer == SLOTS else self._schedule.address(view)
+
+    def _launch(self, launch: Launch | GeneratedLaunch, image: ParamImage) -> Step:
+        native = native_kernel(launch, image)
+        self.kept.append(native)
+        threads = math.prod(launch.block)
+        return Step(
+            native.address,
+            image,
+            launch.block,
+            launch.grid,
+            launch.shared_bytes,
+            native.scratch_bytes(threads, launch.shared_bytes),
+            launch.kernel.name,
+            math.prod(launch.grid) * threads,
+        )
 
 
-def native_launch(schedule: Schedule, node: Launch) -> tuple[ParamImage, NativeKernel]:
-    """A launch's parameters and its kernel as native code; compiled once."""
-    image = schedule.image(node)
+def check_node(schedule: Schedule, node: Scheduled) -> None:
+    """Raise what only code generation finds out."""
+    if isinstance(node, Launch):
+        check_kernel(node.kernel)
+        native_kernel(node, schedule.image(node))
+    elif isinstance(node, Update):
+        update_launch(schedule, node)
+    elif isinstance(node, (Copy, Fill)):
+        memory_step(schedule, node)
+
+
+def native_kernel(node: Launch | GeneratedLaunch, image: ParamImage) -> NativeKernel:
+    """A launch's kernel as native code; compiled once."""
     # The iterations of a loop launch one kernel on arrays of the same shapes again and again.
     known = _axes.setdefault(node.kernel, {})
     axis = known.get((image.data, node.block))
@@ -51,7 +125,7 @@ def native_launch(schedule: Schedule, node: Launch) -> tuple[ParamImage, NativeK
             known.clear()
         axis = fast_axis(node.kernel.accesses, image.integers(), node.block)
         known[image.data, node.block] = axis
-    return image, compile_kernel(node.kernel, axis)
+    return compile_kernel(node.kernel, axis)
 
 
 def memory_step(schedule: Schedule, node: Copy | Fill) -> Step:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphjit._errors import DeviceError
+from graphjit._errors import DeviceError, UnsupportedKernelError
 from graphjit._layout import Layout, contiguous
 from graphjit._memory import Allocator, Memory
 from graphjit._nodes import View
@@ -183,7 +183,9 @@ class CUDABackend:
         return view.__dlpack__(stream=-1, **options)
 
     def check(self, schedule: Schedule) -> None:
-        """Nothing: Numba's kernels are CUDA kernels."""
+        """Refuse what GPUs can't run yet."""
+        if schedule.has_state:
+            raise UnsupportedKernelError("loops and branches on the cuda backend: not yet")
 
     def build(self, schedule: Schedule, device: Device, inputs: str) -> Executable:
         """Build and instantiate the CUDA graph."""

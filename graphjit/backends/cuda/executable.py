@@ -14,6 +14,7 @@ from typing import Any
 
 from cuda.bindings import driver
 
+from graphjit._device_control import Switch, Update, While
 from graphjit._layout import Layout, contiguous, overlap
 from graphjit._memory import Memory
 from graphjit._nodes import Access, Copy, Fill, View, Work
@@ -110,6 +111,7 @@ class CUDAExecutable(Executable):
             waits.setdefault(after, []).append(before)
         last: list[list[Any]] = []  # the CUDA nodes that others must wait for
         for index, node in enumerate(self._schedule.nodes):
+            assert not isinstance(node, (Update, While, Switch))
             wait_for = [handle for before in waits.get(index, []) for handle in last[before]]
             for launch, address in self._launches(node):
                 slot = self._schedule.slot

@@ -3,47 +3,24 @@
 from __future__ import annotations
 
 import functools
-import linecache
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import cuda
 
 from graphjit._layout import Layout
 from graphjit._nodes import Constant, Fill, Operand, View, constant
 from graphjit._scalars import element
 from graphjit.kernel import frontend, numba_types
-from graphjit.kernel.ir import KernelIR
+from graphjit.kernel.generated import GeneratedLaunch, generated
 
 _THREADS = 256
+_BLOCK = (_THREADS, 1, 1)
 _MAX_BLOCKS = 4096
 # Elements are moved as these; other sizes go byte by byte.
 _UNITS = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
 
 
-@dataclass(frozen=True)
-class MemoryLaunch:
-    """A launch of one of graphjit's own kernels.
-
-    Parameters
-    ----------
-    kernel : KernelIR
-        The kernel.
-    operands : tuple of View or Constant
-        Its arguments.
-    grid, block : tuple of int
-        Launch configuration.
-    """
-
-    kernel: KernelIR
-    operands: tuple[Operand, ...]
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int] = (_THREADS, 1, 1)
-    shared_bytes: int = 0
-
-
-def copy_launch(source: View, target: View) -> MemoryLaunch:
+def copy_launch(source: View, target: View) -> GeneratedLaunch:
     """The launch of ``target[...] = source``, for views that don't overlap unless they are equal.
 
     Parameters
@@ -53,7 +30,7 @@ def copy_launch(source: View, target: View) -> MemoryLaunch:
 
     Returns
     -------
-    MemoryLaunch
+    GeneratedLaunch
     """
     layouts = _merged([_as_units(target.layout), _as_units(source.layout)])
     kernel = _kernel("copy", layouts[0].ndim)
@@ -62,10 +39,10 @@ def copy_launch(source: View, target: View) -> MemoryLaunch:
         View(view.buffer, view.offset, layout)
         for view, layout in zip((target, source), layouts, strict=True)
     ]
-    return MemoryLaunch(ir, tuple(views), _grid(layouts[0].size))
+    return GeneratedLaunch(ir, tuple(views), _grid(layouts[0].size), _BLOCK)
 
 
-def fill_launch(node: Fill) -> MemoryLaunch:
+def fill_launch(node: Fill) -> GeneratedLaunch:
     """The launch of ``target[...] = value``."""
     target = node.target.view
     (layout,) = _merged([target.layout])
@@ -74,7 +51,8 @@ def fill_launch(node: Fill) -> MemoryLaunch:
     value: Operand = node.value
     if isinstance(node.value, Constant):
         value = constant(element(node.value.value, layout.dtype)[()])
-    return MemoryLaunch(ir, (View(target.buffer, target.offset, layout), value), _grid(layout.size))
+    view = View(target.buffer, target.offset, layout)
+    return GeneratedLaunch(ir, (view, value), _grid(layout.size), _BLOCK)
 
 
 def _grid(size: int) -> tuple[int, int, int]:
@@ -136,9 +114,4 @@ def _kernel(what: str, ndim: int) -> Any:
         f"        dst[{indices}] = {value}",
         "        i += cuda.gridsize(1)",
     ]
-    text = "\n".join(lines) + "\n"
-    file = f"<graphjit {what} of {ndim} axes>"
-    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-    namespace: dict[str, Any] = {"cuda": cuda}
-    exec(compile(text, file, "exec"), namespace)
-    return cuda.jit(namespace[what])
+    return generated(what, "\n".join(lines) + "\n", {})
