@@ -39,7 +39,7 @@ from graphjit.kernel.declarations import Declared, declared_for
 from graphjit.kernel.effects import analyse
 from graphjit.kernel.ir import KernelIR, leaves_of
 from graphjit.kernel.linking import linked_module, with_memset
-from graphjit.kernel.parameters import moving_first, reordered
+from graphjit.kernel.parameters import indirect, moving_first, reordered
 
 # A compute capability for IR where no device says otherwise: what is traced without a GPU.
 _DEFAULT_CC = (9, 0)
@@ -51,6 +51,7 @@ _state = threading.local()
 __all__ = [
     "LaunchHooks",
     "LoadedKernel",
+    "device_runtime_library",
     "driver_available",
     "kernel_ir",
     "load",
@@ -309,13 +310,15 @@ class LoadedKernel:
     order: tuple[int, ...]
 
 
-def load(kernel: KernelIR) -> LoadedKernel:
+def load(kernel: KernelIR, loaded: frozenset[int] = frozenset()) -> LoadedKernel:
     """The kernel in the current context.
 
     Parameters
     ----------
     kernel : KernelIR
         The kernel.
+    loaded : frozenset of int
+        Parameters that it loads from memory (see `parameters.indirect`).
 
     Returns
     -------
@@ -325,13 +328,16 @@ def load(kernel: KernelIR) -> LoadedKernel:
     ------
     KernelCompileError
         If it can't be linked.
+    UnsupportedKernelError
+        If it can't load its parameters.
     """
     with _lock:
         known = _kept_for(kernel.dispatcher, "loaded")
-        found = known.get(kernel.argtypes)
+        found = known.get((kernel.argtypes, loaded))
         if found is None:
             compiled = kernel.dispatcher.compile(kernel.argtypes)
-            found = known[kernel.argtypes] = _with_moving_first(compiled, kernel)
+            made = _indirect(compiled, kernel, loaded) if loaded else _ordered(compiled, kernel)
+            found = known[kernel.argtypes, loaded] = made
     compiled, order = found
     try:
         compiled.bind()
@@ -340,18 +346,62 @@ def load(kernel: KernelIR) -> LoadedKernel:
     return LoadedKernel(compiled._codelibrary.get_cufunc().kernel, order)
 
 
-def _with_moving_first(compiled: Any, kernel: KernelIR) -> tuple[Any, tuple[int, ...]]:
+def _ordered(compiled: Any, kernel: KernelIR) -> tuple[Any, tuple[int, ...]]:
     """A compiled kernel with its parameters in an order of ours; or itself, in Numba's."""
     order = moving_first(kernel)
     if _can_be_copied(kernel.dispatcher, compiled):
-        library = compiled._codelibrary
-        texts = [reordered(text, kernel.entry, order) for text in library.llvm_strs]
-        if sum(text is not None for text in texts) == 1:
-            pairs = zip(texts, library.llvm_strs, strict=True)
-            changes: dict[str, Any] = {name: {} for name in _MADE_OF_IR}
-            changes["_llvm_strs"] = [mine or other for mine, other in pairs]
-            return _copy_of(compiled, _codelibrary=_copy_of(library, **changes)), order
+        changed = _rewritten(compiled, lambda text: reordered(text, kernel.entry, order))
+        if changed is not None:
+            return changed, order
     return compiled, tuple(range(len(order)))
+
+
+def _indirect(
+    compiled: Any, kernel: KernelIR, loaded: frozenset[int]
+) -> tuple[Any, tuple[int, ...]]:
+    """A compiled kernel that loads parameters from memory."""
+    changed = None
+    if not compiled._codelibrary._setup_functions:
+        changed = _rewritten(compiled, lambda text: indirect(text, kernel.entry, loaded))
+    if changed is None:
+        raise UnsupportedKernelError(
+            f"kernel {kernel.name} can't be in a loop or branch that a GPU decides: it comes from "
+            "a cache on disk, or links code with setup functions; compile it without cache=True"
+        )
+    pointers = {leaf.data for leaf in kernel.leaves}
+    count = sum(leaf.count for leaf in kernel.leaves) + len(loaded & pointers)
+    return changed, tuple(range(count))
+
+
+def _rewritten(compiled: Any, change: Callable[[str], str | None]) -> Any:
+    """A copy of a compiled kernel with the module that holds it changed; None if that failed."""
+    library = compiled._codelibrary
+    texts = [change(text) for text in library.llvm_strs]
+    if sum(text is not None for text in texts) != 1:
+        return None
+    pairs = zip(texts, library.llvm_strs, strict=True)
+    changes: dict[str, Any] = {name: {} for name in _MADE_OF_IR}
+    changes["_llvm_strs"] = [mine or other for mine, other in pairs]
+    return _copy_of(compiled, _codelibrary=_copy_of(library, **changes))
+
+
+def device_runtime_library() -> str:
+    """Path of the library with which kernels decide what a graph does next.
+
+    Raises
+    ------
+    DeviceError
+        If it isn't there.
+    """
+    from numba.cuda.cudadrv.libs import get_cudalib
+
+    path = str(get_cudalib("cudadevrt", static=True))
+    if not os.path.isfile(path):
+        raise DeviceError(
+            "loops and branches on a GPU need CUDA's device runtime, libcudadevrt.a, and it isn't "
+            "found; install the CUDA toolkit, or numba-cuda[cu13]"
+        )
+    return path
 
 
 def _can_be_copied(dispatcher: CUDADispatcher, compiled: Any) -> bool:

@@ -79,6 +79,44 @@ class ParamImage:
         }
 
 
+def indirect_image(image: ParamImage, slots: int, fixed: int) -> tuple[ParamImage, frozenset[int]]:
+    """The parameters of a kernel that loads what changes from the slots, in device memory.
+
+    Parameters
+    ----------
+    image : ParamImage
+        The kernel's parameters.
+    slots : int
+        Address of the slots.
+    fixed : int
+        A slot that never changes: its relocations stay.
+
+    Returns
+    -------
+    ParamImage
+        With the address of a slot in place of each parameter that changes, and what is added to it
+        after that if it is a pointer.
+    frozenset of int
+        Which parameters those are.
+    """
+    moving = {r.target: r for r in image.relocations if r.slot != fixed}
+    stays = {r.target: r for r in image.relocations if r.slot == fixed}
+    builder, indirect = _ImageBuilder(), set()
+    ends = [*image.offsets[1:], len(image.data)]
+    for index, (offset, end) in enumerate(zip(image.offsets, ends, strict=True)):
+        if offset in moving:
+            relocation = moving[offset]
+            indirect.add(index)
+            builder.integers(slots + 8 * relocation.slot)
+            if relocation.addend is not None:
+                builder.integers(relocation.addend)
+        elif offset in stays:
+            builder.pointer(Address(fixed, stays[offset].addend or 0))
+        else:
+            builder.bytes(image.data[offset:end])
+    return builder.image(), frozenset(indirect)
+
+
 def pack_launch(
     kernel: KernelIR,
     operands: tuple[Any, ...],

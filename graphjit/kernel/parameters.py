@@ -1,4 +1,4 @@
-"""The order of a kernel's parameters on a GPU.
+"""A kernel's parameters on a GPU: their order, and which of them are only found there.
 
 A graph's launch sends what changed since the last one: one span, from the first parameter that
 changed to the last. Numba gives every array seven parameters or more, of which only the pointer
@@ -63,6 +63,85 @@ def reordered(module: str, entry: str, order: tuple[int, ...]) -> str | None:
         return None
     lists_now = (", ".join(each[index] for index in order) for each in found)
     return lists.sub(lambda match: f"({next(lists_now)})", module)
+
+
+def indirect(module: str, entry: str, indices: frozenset[int]) -> str | None:
+    """LLVM IR of a kernel that loads some of its parameters from memory.
+
+    Each of those becomes the address of its value and, where it is a pointer, an integer that is
+    added to it.
+
+    Parameters
+    ----------
+    module : str
+        The IR.
+    entry : str
+        The kernel, which is called nowhere in it.
+    indices : frozenset of int
+        The parameters.
+
+    Returns
+    -------
+    str or None
+        The IR, or None if the kernel isn't in it as expected.
+    """
+    definition = re.compile(rf'define void @"{re.escape(entry)}"\(([^()]*)\)([^{{]*\{{\s*\S+:\n)')
+    found = definition.search(module)
+    if found is None:
+        return None
+    parameters, loads = [], []
+    for index, item in enumerate(_split(found[1])):
+        type_, _, name = item.rpartition(" ")
+        if index in indices:
+            at, added = _suffixed(name, "at"), _suffixed(name, "add")
+            is_pointer = type_ == "ptr" or type_.endswith("*")
+            parameters += [f"i64 {at}", f"i64 {added}"] if is_pointer else [f"i64 {at}"]
+            loads += _loaded(type_, name, at, added, "*" not in found[1])
+        else:
+            parameters.append(item)
+    head = f'define void @"{entry}"({", ".join(parameters)}){found[2]}'
+    text = module[: found.start()] + head + "".join(f"  {x}\n" for x in loads)
+    rest = module[found.end() :]
+
+    def types(match: re.Match[str]) -> str:
+        old = enumerate(_split(match[1]))
+        new = (_indirect_type(type_) if index in indices else type_ for index, type_ in old)
+        return f"({', '.join(new)})"
+
+    # Its type before its name, where IR has typed pointers.
+    uses = re.compile(rf'(?<=void )\(([^()]*)\)(?=\* ?@"{re.escape(entry)}")')
+    return uses.sub(types, text) + uses.sub(types, rest)
+
+
+def _indirect_type(type_: str) -> str:
+    return "i64, i64" if type_ == "ptr" or type_.endswith("*") else "i64"
+
+
+def _loaded(type_: str, name: str, at: str, added: str, opaque: bool) -> list[str]:
+    """Instructions that give a parameter its name back; memory is the GPU's global memory."""
+
+    def pointer(to: str) -> str:
+        return "ptr addrspace(1)" if opaque else f"{to} addrspace(1)*"
+
+    place, value, place_of = (_suffixed(name, part) for part in ("p", "v", "g"))
+    if type_ != "ptr" and not type_.endswith("*"):
+        return [
+            f"{place} = inttoptr i64 {at} to {pointer(type_)}",
+            f"{name} = load {type_}, {pointer(type_)} {place}",
+        ]
+    whole = _suffixed(name, "s")
+    there = pointer(type_[:-1])
+    return [
+        f"{place} = inttoptr i64 {at} to {pointer('i64')}",
+        f"{value} = load i64, {pointer('i64')} {place}",
+        f"{whole} = add i64 {value}, {added}",
+        f"{place_of} = inttoptr i64 {whole} to {there}",
+        f"{name} = addrspacecast {there} {place_of} to {type_}",
+    ]
+
+
+def _suffixed(name: str, suffix: str) -> str:
+    return f'{name[:-1]}.{suffix}"' if name.endswith('"') else f"{name}.{suffix}"
 
 
 def _split(text: str) -> list[str]:

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from graphjit._device_control import every
 from graphjit._errors import DeviceError, UnsupportedKernelError
 from graphjit._layout import Layout, contiguous
 from graphjit._memory import Allocator, Memory
-from graphjit._nodes import View
+from graphjit._nodes import Launch, View
 from graphjit.backends.base import Device
 from graphjit.backends.executable import Executable
 from graphjit.kernel import frontend
@@ -183,9 +184,14 @@ class CUDABackend:
         return view.__dlpack__(stream=-1, **options)
 
     def check(self, schedule: Schedule) -> None:
-        """Refuse what GPUs can't run yet."""
-        if schedule.has_state:
-            raise UnsupportedKernelError("loops and branches on the cuda backend: not yet")
+        """Refuse kernels that can't be in loops and branches; all others are CUDA kernels."""
+        for node in every(schedule.nodes):
+            for inside in every(body for bodies in getattr(node, "bodies", ()) for body in bodies):
+                if isinstance(inside, Launch) and inside.kernel.cooperative:
+                    raise UnsupportedKernelError(
+                        f"kernel {inside.kernel.name} synchronises its whole grid, and a GPU can't "
+                        f"do that in a loop or branch that it decides (at {inside.location})"
+                    )
 
     def build(self, schedule: Schedule, device: Device, inputs: str) -> Executable:
         """Build and instantiate the CUDA graph."""

@@ -5,12 +5,8 @@ from graphjit.backends.cuda.instances cimport Instances
 
 cdef class CUDAExecutable(Executable):
     cdef object _schedule
-    cdef object _allocate
     cdef Memory _arena
     cdef bint _has_scalars
     cdef ScalarWords _scalar_words
-    cdef list _staging
-    cdef list _nodes
     cdef list _kept
-    cdef public object _graph
     cdef public Instances _instances

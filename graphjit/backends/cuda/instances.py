@@ -67,6 +67,8 @@ class Instances:
         Arguments that may be copied.
     inputs : {"auto", "copy", "rebind"}
         Whether they are.
+    is_only : bool
+        Whether there can be no second instance of the graph.
     """
 
     __slots__ = (
@@ -111,6 +113,7 @@ class Instances:
         allocate: Callable[[int], Memory],
         static: Statics,
         inputs: str,
+        is_only: bool = False,
     ) -> None:
         self._graph: Any = None
         self._exec: Instance | None = None
@@ -128,7 +131,7 @@ class Instances:
         self._always = static if inputs == "copy" else ()
         self._paying = tuple(s for s in static if inputs == "auto" and self._pays(s))
         self._single = nodes[0] if len(nodes) == 1 and not self._paying else None
-        self._price = _INSTANCE + _INSTANCE_NODE * len(nodes)
+        self._price = float("inf") if is_only else _INSTANCE + _INSTANCE_NODE * len(nodes)
         self._mark = self._unpaid = 0
         # The instance that is repointed, and what it is bound to.
         self._exec = Instance(check(driver.cuGraphInstantiate(graph, 0), "instantiating a graph"))
