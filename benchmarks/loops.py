@@ -66,33 +66,139 @@ def _expected(host: Any, k: Any) -> Any:
     return u
 
 
+@cuda.jit
+def relax_counted(u, k, done, out, out_done):
+    """`relax`, which also counts."""
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = u[i] + k * (np.float32(1.0) - u[i])
+    if i == 0:
+        out_done[0] = done[0] + 1
+
+
+def counted_step(carry: Any, k: Any) -> Any:
+    u, done = carry
+    out, out_done = gj.empty_like(u), gj.empty_like(done)
+    relax_counted[-(-u.size // BLOCK), BLOCK](u, k, done, out, out_done)
+    return out, out_done
+
+
+def converged(check_every: int) -> Any:
+    """A loop that ends when an array that its kernel writes says so."""
+
+    @gj.graphed
+    def loop(u: Any, k: Any, done: Any) -> Any:
+        return gj.while_loop(
+            lambda carry: carry[1].item() < ITERATIONS,
+            lambda carry: counted_step(carry, k),
+            (u, done),
+            check_every=check_every,
+        )[0]
+
+    return loop
+
+
+def jax_while(host: Any, k: Any, device: str) -> Call:
+    """`jax.lax.while_loop` of the same update and count."""
+    import jax
+
+    u = jax.device_put(host, jax.devices(device)[0])
+
+    @jax.jit
+    def update(u: Any) -> Any:
+        return jax.lax.while_loop(
+            lambda c: c[1] < ITERATIONS, lambda c: (c[0] + k * (1 - c[0]), c[1] + 1), (u, 0)
+        )[0]
+
+    np.testing.assert_allclose(np.asarray(update(u)), _expected(host, k), rtol=1e-4)
+    return lambda: update(u).block_until_ready()
+
+
+def warp_while(host: Any, k: Any) -> Call:
+    """Warp's `capture_while` of the same update, in place, and a kernel for its condition."""
+    import warp
+
+    warp.config.quiet = True
+    warp.init()
+    floats, integers = warp.array(dtype=float), warp.array(dtype=int)
+
+    @warp.kernel
+    def warp_relax(u: floats, k: float):
+        i = warp.tid()
+        u[i] = u[i] + k * (1.0 - u[i])
+
+    @warp.kernel
+    def warp_count(done: integers, goes_on: integers):
+        done[0] = done[0] + 1
+        if done[0] >= ITERATIONS:
+            goes_on[0] = 0
+
+    given = warp.array(host, dtype=float, device="cuda")
+    u, done = warp.zeros_like(given), warp.zeros(1, dtype=int, device="cuda")
+    goes_on = warp.zeros(1, dtype=int, device="cuda")
+
+    def body() -> None:
+        warp.launch(warp_relax, dim=len(host), inputs=[u, float(k)], device="cuda")
+        warp.launch(warp_count, dim=1, inputs=[done, goes_on], device="cuda")
+
+    warp.load_module(device="cuda")
+    with warp.ScopedCapture(device="cuda") as capture:
+        warp.copy(u, given)
+        done.zero_()
+        goes_on.fill_(1)
+        warp.capture_while(goes_on, body)
+    warp.capture_launch(capture.graph)
+    np.testing.assert_allclose(u.numpy(), _expected(host, k), rtol=1e-4)
+
+    def call() -> None:
+        warp.capture_launch(capture.graph)
+        warp.synchronize()
+
+    return call
+
+
 def measure(backend: str) -> list[Row]:
     """The rows of one backend."""
     host = np.random.default_rng(0).random(SIZES[backend], np.float32)
     k = np.float32(1e-3)
-    u = gj.array(host)
+    u, done = gj.array(host), gj.zeros(1, np.int64)
 
-    def call(function: Any) -> None:
-        function(u, k)
+    def call(function: Any, *more: Any) -> Any:
+        result = function(u, k, *more)
         gj.synchronize()
+        return result
 
-    for function in (looped, written_out):
-        found = function(u, k).copy_to_host()
-        np.testing.assert_allclose(found, _expected(host, k), rtol=1e-4)
-    contestants: dict[str, Call] = {
+    ours = {
         "looped": functools.partial(call, looped),
         "written out": functools.partial(call, written_out),
+        "while": functools.partial(call, converged(1), done),
+        "while, every 10th": functools.partial(call, converged(10), done),
+        "while, every 50th": functools.partial(call, converged(50), done),
     }
-    try:
-        contestants["jax"] = jax_peer(host, k, backend)
-    except Exception as error:
-        print(f"skipped: jax on {backend}: {type(error).__name__}: {error}", flush=True)
+    for function in ours.values():
+        np.testing.assert_allclose(function().copy_to_host(), _expected(host, k), rtol=1e-4)
+    contestants: dict[str, Call] = dict(ours)
+    peers: dict[str, Callable[[], Call]] = {
+        "jax": lambda: jax_peer(host, k, backend),
+        "jax while": lambda: jax_while(host, k, backend),
+    }
+    if backend == "cuda":
+        peers["warp while"] = lambda: warp_while(host, k)
+    for name, make in peers.items():
+        try:
+            contestants[name] = make()
+        except Exception as error:
+            print(f"skipped: {name} on {backend}: {type(error).__name__}: {error}", flush=True)
     times = {
         name: time * (1e6 / ITERATIONS)
         for name, time in interleaved(contestants, rounds=15, calls=5).items()
     }
-    name = f"{backend}, an iteration of fori_loop"
-    mine = times["looped"]
+    return [*_fixed_rows(backend, times), *_while_rows(backend, times)]
+
+
+def _fixed_rows(backend: str, times: dict[str, Any]) -> list[Row]:
+    """The loops of so many iterations."""
+    name, mine = f"{backend}, an iteration of fori_loop", times["looped"]
     rows = [Row(name, mine, "us", times["written out"], "the launches written out", 1.05)]
     if backend == "cpu":
         rows.append(Row(name, mine, "us", None, "with its kernel, of 16 elements", 1.0))
@@ -100,6 +206,34 @@ def measure(backend: str) -> list[Row]:
         against = "jax.lax.fori_loop, not unrolled"
         faster_by = 5 if backend == "cuda" else None
         rows.append(Row(name, mine, "us", times["jax"], against, faster_by=faster_by))
+    return rows
+
+
+def _while_rows(backend: str, times: dict[str, Any]) -> list[Row]:
+    """The loops that end when an array says so."""
+    name, mine = f"{backend}, an iteration of while_loop", times["while"]
+    rows = []
+    if backend == "cpu":
+        rows.append(Row(name, mine, "us", None, "with its kernel, of 16 elements", 1.0))
+    for peer, against in (
+        ("jax while", "jax.lax.while_loop"),
+        ("warp while", "warp.capture_while"),
+    ):
+        if peer in times:
+            faster_by = 1 if backend == "cuda" else None
+            rows.append(Row(name, mine, "us", times[peer], against, faster_by=faster_by))
+    limit = 2 if backend == "cuda" else None
+    for every in (10, 50):
+        rows.append(
+            Row(
+                f"{name}, check_every={every}",
+                times[f"while, every {every}th"],
+                "us",
+                times["written out"],
+                "the launches written out",
+                limit,
+            )
+        )
     return rows
 
 

@@ -39,7 +39,7 @@ from graphjit.kernel.declarations import Declared, declared_for
 from graphjit.kernel.effects import analyse
 from graphjit.kernel.ir import KernelIR, leaves_of
 from graphjit.kernel.linking import linked_module, with_memset
-from graphjit.kernel.parameters import indirect, moving_first, reordered
+from graphjit.kernel.parameters import indirect, moving_first, reordered, waiting
 
 # A compute capability for IR where no device says otherwise: what is traced without a GPU.
 _DEFAULT_CC = (9, 0)
@@ -304,10 +304,13 @@ class LoadedKernel:
         The kernel.
     order : tuple of int
         For each of its parameters, which one of `KernelIR` it is.
+    waits : bool
+        Whether it may be launched while those that it depends on still run.
     """
 
     kernel: Any
     order: tuple[int, ...]
+    waits: bool
 
 
 def load(kernel: KernelIR, loaded: frozenset[int] = frozenset()) -> LoadedKernel:
@@ -338,31 +341,48 @@ def load(kernel: KernelIR, loaded: frozenset[int] = frozenset()) -> LoadedKernel
             compiled = kernel.dispatcher.compile(kernel.argtypes)
             made = _indirect(compiled, kernel, loaded) if loaded else _ordered(compiled, kernel)
             found = known[kernel.argtypes, loaded] = made
-    compiled, order = found
+    compiled, order, waits = found
     try:
         compiled.bind()
     except Exception as error:
         raise KernelCompileError(f"Numba can't link kernel {kernel.name}:\n{error}") from error
-    return LoadedKernel(compiled._codelibrary.get_cufunc().kernel, order)
+    return LoadedKernel(compiled._codelibrary.get_cufunc().kernel, order, waits)
 
 
-def _ordered(compiled: Any, kernel: KernelIR) -> tuple[Any, tuple[int, ...]]:
+def _ordered(compiled: Any, kernel: KernelIR) -> tuple[Any, tuple[int, ...], bool]:
     """A compiled kernel with its parameters in an order of ours; or itself, in Numba's."""
-    order = moving_first(kernel)
+    order, waits = moving_first(kernel), _can_wait(kernel)
+
+    def change(text: str) -> str | None:
+        changed = reordered(text, kernel.entry, order)
+        return waiting(changed, kernel.entry) if changed and waits else changed
+
     if _can_be_copied(kernel.dispatcher, compiled):
-        changed = _rewritten(compiled, lambda text: reordered(text, kernel.entry, order))
+        changed = _rewritten(compiled, change)
         if changed is not None:
-            return changed, order
-    return compiled, tuple(range(len(order)))
+            return changed, order, waits
+    return compiled, tuple(range(len(order))), False
+
+
+def _can_wait(kernel: KernelIR) -> bool:
+    """Whether kernels that are launched before others have ended can wait for those here."""
+    from numba import cuda
+
+    return bool(cuda.get_current_device().compute_capability >= (9, 0)) and not kernel.cooperative
 
 
 def _indirect(
     compiled: Any, kernel: KernelIR, loaded: frozenset[int]
-) -> tuple[Any, tuple[int, ...]]:
+) -> tuple[Any, tuple[int, ...], bool]:
     """A compiled kernel that loads parameters from memory."""
-    changed = None
+    changed, waits = None, _can_wait(kernel)
+
+    def change(text: str) -> str | None:
+        changed = indirect(text, kernel.entry, loaded)
+        return waiting(changed, kernel.entry) if changed and waits else changed
+
     if not compiled._codelibrary._setup_functions:
-        changed = _rewritten(compiled, lambda text: indirect(text, kernel.entry, loaded))
+        changed = _rewritten(compiled, change)
     if changed is None:
         raise UnsupportedKernelError(
             f"kernel {kernel.name} can't be in a loop or branch that a GPU decides: it comes from "
@@ -370,7 +390,7 @@ def _indirect(
         )
     pointers = {leaf.data for leaf in kernel.leaves}
     count = sum(leaf.count for leaf in kernel.leaves) + len(loaded & pointers)
-    return changed, tuple(range(count))
+    return changed, tuple(range(count)), waits
 
 
 def _rewritten(compiled: Any, change: Callable[[str], str | None]) -> Any:

@@ -12,6 +12,8 @@ import re
 
 from graphjit.kernel.ir import KernelIR
 
+_WAIT = 'call void asm sideeffect "griddepcontrol.wait;", "~{memory}"()'
+
 
 def moving_first(kernel: KernelIR) -> tuple[int, ...]:
     """A kernel's parameters: first the pointers, then the numbers, then what describes arrays.
@@ -65,6 +67,34 @@ def reordered(module: str, entry: str, order: tuple[int, ...]) -> str | None:
     return lists.sub(lambda match: f"({next(lists_now)})", module)
 
 
+def waiting(module: str, entry: str) -> str | None:
+    """LLVM IR of a kernel that first waits for the kernels that its launch depends on.
+
+    A kernel launched before those have ended may do that, from compute capability 9.0 on.
+
+    Parameters
+    ----------
+    module : str
+        The IR.
+    entry : str
+        The kernel, which is called nowhere in it.
+
+    Returns
+    -------
+    str or None
+        The IR, or None if the kernel isn't in it as expected.
+    """
+    found = _definition(entry).search(module)
+    if found is None:
+        return None
+    return f"{module[: found.end()]}  {_WAIT}\n{module[found.end() :]}"
+
+
+def _definition(entry: str) -> re.Pattern[str]:
+    """A kernel's parameters, and what is between them and its first instruction."""
+    return re.compile(rf'define void @"{re.escape(entry)}"\(([^()]*)\)([^{{]*\{{\s*\S+:\n)')
+
+
 def indirect(module: str, entry: str, indices: frozenset[int]) -> str | None:
     """LLVM IR of a kernel that loads some of its parameters from memory.
 
@@ -85,8 +115,7 @@ def indirect(module: str, entry: str, indices: frozenset[int]) -> str | None:
     str or None
         The IR, or None if the kernel isn't in it as expected.
     """
-    definition = re.compile(rf'define void @"{re.escape(entry)}"\(([^()]*)\)([^{{]*\{{\s*\S+:\n)')
-    found = definition.search(module)
+    found = _definition(entry).search(module)
     if found is None:
         return None
     parameters, loads = [], []

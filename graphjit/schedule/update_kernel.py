@@ -78,14 +78,16 @@ def update_launch(
         If Numba can't compile a function of numbers.
     """
     source = _Source(schedule)
-    lines = source.lines(update.assignments)
+    lines = [*source.lines(update.assignments), *source.stores()]
     if update.decides is not None:
-        decided = source.number(update.decides)
-        lines.append(f"decided = {decided}")
-        if update.then:
-            lines += ["if decided:", *(f"    {line}" for line in source.lines(update.then))]
+        lines.append(f"decided = {source.number(update.decides)}")
         if deciding is not None:
             lines.append(deciding.statement)
+        then = [*source.lines(update.then), *source.stores()]
+        if then:
+            lines += ["if decided:", *(f"    {line}" for line in then)]
+    # All that is read is read first, so that no read waits for a write or another read.
+    lines = [*source.reads(), *lines]
     names, options = dict(source.names), {}
     parameters = list(source.arrays)
     operands: list[Operand] = [*source.arrays.values()]
@@ -136,7 +138,7 @@ def _kernel(text: str, names: _Names, options: _Names) -> Any:
 
 
 class _Source:
-    """The lines of a kernel, and what they refer to."""
+    """The lines of a kernel, and what they refer to: values are read, changed, and then stored."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -144,11 +146,26 @@ class _Source:
         self.names: dict[str, Any] = {}
         self.location: Location | None = None
         self._values: dict[StateRef | int, str] = {}
+        self._reads: dict[str, str] = {}
+        self._stores: dict[str, str] = {}
         self._count = 0
 
     def lines(self, assignments: tuple[Assignment, ...]) -> list[str]:
         """What makes the assignments."""
         return [line for each in assignments for line in self._assignment(each)]
+
+    def reads(self) -> list[str]:
+        """What reads all that the lines so far need."""
+        return [f"{name} = {place}" for place, name in self._reads.items()]
+
+    def stores(self) -> list[str]:
+        """What stores what the lines changed since this was asked for last."""
+        lines = [f"{place} = {value}" for place, value in self._stores.items()]
+        self._stores.clear()
+        return lines
+
+    def _read(self, place: str) -> str:
+        return self._reads.setdefault(place, f"r{len(self._reads)}")
 
     def number(self, number: Number) -> str:
         """An expression for a number."""
@@ -224,30 +241,29 @@ class _Source:
         """Store a pointer."""
         slot = self._schedule.address(View(pointer, 0, _ANY)).slot
         name = self._values[pointer] = self._fresh()
-        return [f"{name} = {value}", f"{self._word()}[{slot}] = {name}"]
+        self._stores[f"{self._word()}[{slot}]"] = name
+        return [f"{name} = {value}"]
 
     def _stored(self, ref: StateRef, value: str) -> list[str]:
         """Store a number as each type that it is used as."""
         type_ = numba_types.class_type(self._schedule.graph.state[ref.index])
         name = self._values[ref] = self._fresh()
-        lines = [f"{name} = {self._name(type_)}({value})"]
         for slot in self._schedule.slots_of(ref):
             converted = name if slot.type == type_ else f"{self._name(slot.type)}({name})"
             if isinstance(slot.type, types.Complex):
                 part = self._array(slot.type.underlying_float)
-                lines += [
-                    f"{part}[{slot.first}] = {converted}.real",
-                    f"{part}[{slot.first + 1}] = {converted}.imag",
-                ]
+                self._stores[f"{part}[{slot.first}]"] = f"{converted}.real"
+                self._stores[f"{part}[{slot.first + 1}]"] = f"{converted}.imag"
             else:
-                lines.append(f"{self._array(slot.type)}[{slot.first}] = {converted}")
-        return lines
+                self._stores[f"{self._array(slot.type)}[{slot.first}]"] = converted
+        return [f"{name} = {self._name(type_)}({value})"]
 
     def _slot(self, slot: int, type_: Any) -> str:
         if isinstance(type_, types.Complex):
             part = self._array(type_.underlying_float)
-            return f"{self._name(type_)}({part}[{slot}] + 1j * {part}[{slot + 1}])"
-        return f"{self._array(type_)}[{slot}]"
+            real, imaginary = (self._read(f"{part}[{at}]") for at in (slot, slot + 1))
+            return f"{self._name(type_)}({real} + 1j * {imaginary})"
+        return self._read(f"{self._array(type_)}[{slot}]")
 
     def _first_byte(self, view: View) -> str:
         return self._address(view.buffer, view.offset + view.layout.extent[0])
@@ -256,13 +272,14 @@ class _Source:
         if buffer in self._values:
             return f"{self._values[buffer]} + {offset}" if offset else self._values[buffer]
         place = self._schedule.address(View(buffer, offset, _ANY))
-        return f"({self._word()}[{place.slot}] + {place.offset})"
+        word = self._read(f"{self._word()}[{place.slot}]")
+        return f"({word} + {place.offset})" if place.offset else word
 
     def _element(self, view: View) -> str:
         name = f"a{len(self.arrays)}"
         dtype = view.layout.dtype
         self.arrays[name] = View(view.buffer, view.offset, contiguous((1,), dtype))
-        return f"{name}[0]"
+        return self._read(f"{name}[0]")
 
     def _word(self) -> str:
         return self._array(_WORD)

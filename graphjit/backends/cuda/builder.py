@@ -74,6 +74,8 @@ class GraphBuilder:
         # Conditional handles, by the node that they are of.
         self._handles: dict[int, Any] = {}
         self._slots = 0
+        # Those of its nodes that are kernels.
+        self._kernels: set[int] = set()
         self.graph: Any = check(driver.cuGraphCreate(0), "creating a graph")
         try:
             first = self._add_slots() if schedule.has_state else []
@@ -195,8 +197,15 @@ class GraphBuilder:
             kernel = frontend.load(launch.kernel)
         bound = BoundImage(image, kernel.order, arena, self._arena.address)
         params = self._params(launch, kernel.kernel, bound)
-        added = driver.cuGraphAddKernelNode(graph, wait_for or None, len(wait_for), params)
+        # It waits itself for one kernel: it is launched while that one still runs.
+        overlaps = kernel.waits and len(wait_for) == 1 and int(wait_for[0]) in self._kernels
+        full = [] if overlaps else wait_for
+        added = driver.cuGraphAddKernelNode(graph, full or None, len(full), params)
         handle = check(added, f"adding {launch.kernel.name} to a graph")
+        if overlaps:
+            edge = driver.cuGraphAddDependencies(graph, wait_for, [handle], [_OVERLAPPING], 1)
+            check(edge, f"adding {launch.kernel.name} to a graph")
+        self._kernels.add(int(handle))
         if launch.kernel.cooperative:
             _make_cooperative(handle)
         if is_fixed:
@@ -267,6 +276,17 @@ class GraphBuilder:
         params.sharedMemBytes = launch.shared_bytes
         params.kernelParams = image.address
         return params
+
+
+def _overlapping() -> Any:
+    """An edge along which a kernel is launched before the one that it waits for has ended."""
+    edge = driver.CUgraphEdgeData()
+    edge.from_port = 1  # CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
+    edge.type = int(driver.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC)
+    return edge
+
+
+_OVERLAPPING = _overlapping()
 
 
 def _context() -> Any:
