@@ -135,7 +135,7 @@ def test_the_graph_has_exactly_the_hazards_as_edges():
     x = gj.ones(N)
     assert (f(x, x).copy_to_host() == 5).all()
     compiled = next(iter(f._cache.values()))
-    graph = compiled._executable(())._graph
+    graph = compiled._executable(())._instances._graph
     assert driver.cuGraphGetNodes(graph)[2] == 3
     assert driver.cuGraphGetEdges(graph)[4] == 2
 
