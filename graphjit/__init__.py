@@ -8,6 +8,7 @@ _prefer_sources()
 from graphjit._array import Array
 from graphjit._branches import cond, switch
 from graphjit._cache import CacheInfo
+from graphjit._callbacks import host_callback
 from graphjit._context import default_device, devices, stream, synchronize, use_backend
 from graphjit._creation import (
     arange,
@@ -94,6 +95,7 @@ __all__ = [
     "full",
     "full_like",
     "graphed",
+    "host_callback",
     "is_compiled",
     "make_graph",
     "ones",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from graphjit._device_control import Switch, Update, While
+from graphjit._device_control import HostCall, Switch, Update, While
 from graphjit._location import Location
 from graphjit._nodes import Access, Operand, ScalarRef, View, Work
 
@@ -142,5 +142,5 @@ class Branch:
 
 
 # What functions record, and what becomes of it.
-Recorded = Work | Item | Loop | Branch
+Recorded = Work | Item | HostCall | Loop | Branch
 Node = Recorded | Update | While | Switch

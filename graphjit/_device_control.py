@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphjit._location import Location
-from graphjit._nodes import Access, Buffer, Launch, Number, StateRef, View, Work
+from graphjit._nodes import Access, Buffer, Launch, Number, Operand, StateRef, View, Work
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,36 @@ class Update:
 
 
 @dataclass(frozen=True)
+class HostCall:
+    """A call of a Python function on the host.
+
+    Parameters
+    ----------
+    function : callable
+        The function.
+    values : tuple of View or number
+        What it is called with.
+    every : int
+        It is called in each so manyth iteration of the loop around it only.
+    reads : tuple of Access
+        What the node reads.
+    location : Location
+        The user's line.
+    """
+
+    function: Callable[..., Any]
+    values: tuple[Operand, ...]
+    every: int
+    reads: tuple[Access, ...]
+    location: Location = field(compare=False)
+
+    @property
+    def writes(self) -> tuple[Access, ...]:
+        """Nothing."""
+        return ()
+
+
+@dataclass(frozen=True)
 class While:
     """Nodes that run as long as a number of the state is true.
 
@@ -185,7 +215,7 @@ class Switch:
     location: Location = field(compare=False)
 
 
-Control = Update | While | Switch
+Control = Update | While | Switch | HostCall
 Scheduled = Work | Control
 
 

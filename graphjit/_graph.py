@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphjit._control import Branch, Item, Loop, Node
-from graphjit._device_control import Switch, Update, While, targets
+from graphjit._device_control import HostCall, Switch, Update, While, targets
 from graphjit._nodes import (
     Access,
     Buffer,
@@ -177,6 +177,10 @@ class Graph:
             text = f"copy({self._access(node.source)} -> {self._access(node.target)})"
         elif isinstance(node, Fill):
             text = f"fill({self._operand(node.value)} -> {self._access(node.target)})"
+        elif isinstance(node, HostCall):
+            name = getattr(node.function, "__name__", "a callable")
+            values = ", ".join(self._operand(value) for value in node.values)
+            text = f"host {name}({values})" + (f" every {node.every}" if node.every > 1 else "")
         elif isinstance(node, Update):
             text = f"update of {len(node.all)} values"
             if node.decides is not None:

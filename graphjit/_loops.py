@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
 
 from graphjit._carry import integer, truth
+from graphjit._eager_loops import counted
 from graphjit._recorded_loop import RecordedLoop
 from graphjit._trace import current
 from graphjit._tracers import Tracer
@@ -65,7 +67,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], carry: An
     lower, upper = integer(lower, "lower"), integer(upper, "upper")
     trace = current()
     if trace is None:
-        for index in range(lower, upper):
+        for index in counted(range(lower, upper)):
             carry = body(index, carry)
         return carry
     loop = RecordedLoop("fori_loop", trace, carry)
@@ -174,9 +176,10 @@ def _while_now(
     every: int,
 ) -> Any:
     """`while_loop` outside graphed functions."""
-    done = 0
-    while (limit is None or done < limit) and truth(cond(carry), "while_loop's condition"):
-        for _ in range(every):
-            carry = body(carry)
-        done += every
+    for done in counted(itertools.count()):
+        if done % every == 0:
+            is_over = limit is not None and done >= limit
+            if is_over or not truth(cond(carry), "while_loop's condition"):
+                break
+        carry = body(carry)
     return carry

@@ -9,6 +9,7 @@ from typing import Any
 import optree
 
 from graphjit._creation import asarray, empty
+from graphjit._eager_loops import counted
 from graphjit._errors import TraceError
 from graphjit._location import user_location
 from graphjit._pytrees import flatten
@@ -85,7 +86,7 @@ def _scan_now(
         raise ValueError("scan over nothing outside a graphed function: no y tells what to stack")
     stacks: list[Any] = []
     structure: Any = None
-    for index in bounds:
+    for index in counted(bounds):
         carry, y = step(index, carry)
         parts, structure = flatten(y)
         parts = [asarray(part) for part in parts]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from graphjit._device_control import Scheduled, Switch, Update, While
+from graphjit._device_control import HostCall, Scheduled, Switch, Update, While
 from graphjit._layout import overlap
 from graphjit._nodes import Launch, View
 
@@ -63,7 +63,7 @@ def find_hazards(nodes: Iterable[Scheduled], aliases: Mapping[int, Iterable[int]
     for index, node in enumerate(nodes):
         uses: list[_Use] = []
         before: set[int] = set()
-        if isinstance(node, (Update, While, Switch)):
+        if isinstance(node, (Update, While, Switch, HostCall)):
             before.update(range(max(barrier, 0), index))
             barrier = index
             written.clear()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from graphjit._device_control import Compute, Move, Point, Scheduled, Update, every
+from graphjit._device_control import Compute, HostCall, Move, Point, Scheduled, Update, every
 from graphjit._graph import Graph
 from graphjit._layout import Layout
 from graphjit._nodes import Constant, Fill, Launch, Moving, Number, ScalarRef, StateRef, View
@@ -94,8 +94,13 @@ class Schedule:
 
     @property
     def has_state(self) -> bool:
-        """Whether the device decides anything."""
-        return bool(self.pointers or self.state)
+        """Whether the device decides anything, or the host is called."""
+        return bool(self.pointers or self.state) or self.has_calls
+
+    @functools.cached_property
+    def has_calls(self) -> bool:
+        """Whether the host is called."""
+        return any(isinstance(node, HostCall) for node in every(self.graph.nodes))
 
     @functools.cached_property
     def indices(self) -> tuple[Moving, ...]:
@@ -248,6 +253,10 @@ def _numbers(graph: Graph) -> dict[tuple[Number, Any, Any], None]:
                 elif isinstance(each, Point):
                     for step in each.view.moving:
                         plain(step.index)
+        elif isinstance(node, HostCall):
+            for given in node.values:
+                if not isinstance(given, View):
+                    plain(given)
     for index, type_ in enumerate(graph.state):
         found[StateRef(index), numba_types.class_type(type_), None] = None
     return found

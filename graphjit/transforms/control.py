@@ -12,49 +12,50 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
 from graphjit._control import Body, Branch, Item, Loop
 from graphjit._device_control import (
     Choose,
-    Compute,
+    HostCall,
     Load,
     Move,
-    Point,
     Switch,
     While,
 )
 from graphjit._errors import TraceError
 from graphjit._graph import Graph
-from graphjit._layout import Layout, contiguous
+from graphjit._layout import contiguous
 from graphjit._location import Location
 from graphjit._nodes import (
     Access,
-    Buffer,
     Constant,
     Copy,
     Fill,
     Launch,
-    Moving,
     Number,
     Operand,
-    Scalar,
     ScalarRef,
     StateRef,
     View,
     Work,
     constant,
 )
-from graphjit._scalars import applied, runs_on_devices
+from graphjit._scalars import runs_on_devices
 from graphjit.transforms.names import Names
+from graphjit.transforms.own_results import rebuilt, with_own_results
 from graphjit.transforms.pools import with_pools
 from graphjit.transforms.region import Region, State
+from graphjit.transforms.values import Lowered, Values
 
 # So many nodes are unrolled; in longer loops so many are, and the device counts.
 _UNROLLED_NODES = 2_000
 _CHUNK_NODES = 128
+# Iterations at a time where only the run knows how many there are.
+_CHUNK = 8
 # So many nodes take some two seconds to schedule, and a CUDA graph as much memory as they need.
 _MAX_NODES = 20_000
 
@@ -83,30 +84,48 @@ def lower_control(graph: Graph) -> Graph:
         scalar.op == "carried" for scalar in graph.scalars
     ):
         return graph
-    return _Lowered(graph).graph()
+    return _Control(graph).graph()
 
 
-class _Lowered:
+@dataclass(frozen=True)
+class _DeviceLoop:
+    """A loop that the device runs, and its state.
+
+    Parameters
+    ----------
+    loop, names
+        The loop, and what names mean around it.
+    test, index : StateRef
+        Whether there is another iteration, and its index.
+    upper : Number
+        Where the index ends.
+    carried, kept : list
+        What stands for what it carries, and whether that never changes.
+    """
+
+    loop: Loop
+    names: Names
+    test: StateRef
+    index: StateRef
+    upper: Number
+    carried: list[Operand]
+    kept: list[bool]
+
+
+class _Control(Values):
     def __init__(self, graph: Graph) -> None:
-        self._given = graph
-        self._buffers = list(graph.buffers)
-        self._versions = [0] * len(graph.buffers)
-        self._scalars: list[Scalar] = []
-        self._state: list[type] = []
-        self._region = Region(None)
+        super().__init__(graph)
         self._counted = 0
-        # Host scalars that were made, by what they are made of.
-        self._made: dict[tuple[int, tuple[Any, ...]], ScalarRef | Constant] = {}
         # Buffers that stand for a temporary of a body in some iteration.
         self._instances: dict[int, list[int]] = {}
         # Where what each of them holds now begins: the node, and the version before it.
         self._born: dict[int, tuple[int, int]] = {}
+        # How many iterations the loops around have done.
+        self._iterations: list[Number] = []
         # What the loops around carry now.
         self._carried: list[list[Operand]] = []
         # Buffers with parts for temporaries that leave an iteration.
         self._pools: set[int] = set()
-        # What pointers may be given.
-        self._sources: dict[int, set[int]] = {}
 
     def graph(self) -> Graph:
         """The graph."""
@@ -123,8 +142,6 @@ class _Lowered:
             for output in given.outputs
         ]
         outputs = tuple(map(self._output, results))
-        if not self._state and not self._sources:
-            outputs = self._with_own_results(outputs)
         made = Graph(
             given.name,
             tuple(self._buffers),
@@ -134,12 +151,9 @@ class _Lowered:
             outputs,
             tuple(self._state),
         )
-        return with_pools(made) if self._sources else made
-
-    def _input(self, ref: ScalarRef, names: Names) -> ScalarRef:
-        made = self._new_scalar(self._given.scalars[ref.index])
-        names.set(ref, made)
-        return made
+        if all(isinstance(node, Work) for node in made.nodes):
+            return with_own_results(made, self._born)
+        return with_pools(made)
 
     def _output(self, result: Operand) -> Access | ScalarRef:
         """What the graph returns for a view or a number, with a copy of what the device placed."""
@@ -172,6 +186,8 @@ class _Lowered:
                 self._add_branch(node, names)
             elif isinstance(node, Item):
                 self._add_item(node, names)
+            elif isinstance(node, HostCall):
+                self._add_call(node, names)
             else:
                 self._count(node)
                 self._region.append(self._work(node, names))
@@ -192,7 +208,7 @@ class _Lowered:
         for buffer in {view.buffer for view in views}:
             self._versions[buffer] += 1
         writes = [self._read(view) for view in views]
-        return _rebuilt(node, lambda operand: self._operand(operand, names), reads, writes)
+        return rebuilt(node, lambda operand: self._operand(operand, names), reads, writes)
 
     def _add_item(self, item: Item, names: Names) -> None:
         """Let the device read an element."""
@@ -203,6 +219,41 @@ class _Lowered:
         ref = self._new_state(self._given.scalars[item.target.index].type)
         self._region.assign_now(Load(ref, self._read(view)), [ref])
         names.set(item.target, ref)
+
+    def _add_call(self, call: HostCall, names: Names) -> None:
+        """Let the host be called, if it is its turn."""
+        self._count(call)
+        outer, where = self._region, call.location
+        due = self._is_due(call)
+        if isinstance(due, Constant):
+            if due.value:
+                values = tuple(self._operand(value, names) for value in call.values)
+                outer.append(self._call_of(call, values))
+            return
+        # What it is called with is worked out where it always is.
+        values = tuple(self._operand(value, names) for value in call.values)
+        decided = self._new_state(int)
+        outer.assign_now(Move((), ((decided, due),)), [decided])
+        outer.flush(where, decided)
+        made = self._call_of(call, values)
+        outer.nodes.append(Switch(decided, ((), (made,)), frozenset(), (), (), where))
+
+    def _call_of(self, call: HostCall, values: tuple[Operand, ...]) -> HostCall:
+        reads = tuple(self._read(value) for value in values if isinstance(value, View))
+        return dataclasses.replace(call, values=values, every=1, reads=reads)
+
+    def _is_due(self, call: HostCall) -> Number:
+        """Whether it is the turn of a call, by the iteration of the loop around it."""
+        if call.every == 1:
+            return constant(1)
+        if not self._iterations:
+            return constant(0)
+        done, where = self._iterations[-1], call.location
+        count = self._plus(done, 1, where)
+        if isinstance(count, Constant):
+            return constant(int(count.value % call.every == 0))
+        rest = self._computed(operator.mod, (count, constant(call.every)), int, where)
+        return self._computed(operator.eq, (rest, constant(0)), int, where)
 
     # -- loops ------------------------------------------------------------------------------------
 
@@ -215,7 +266,16 @@ class _Lowered:
             return
         assert isinstance(lower, Constant) and isinstance(upper, Constant)
         bounds = range(lower.value, upper.value)
+        if _has_calls(loop.body) and len(bounds) > 1:
+            periods = {node.every for node in loop.body.nodes if isinstance(node, HostCall)}
+            if len(periods) == 1 and not _has_calls(_without_calls(loop.body)):
+                self._add_calling_loop(loop, names, bounds, *periods)
+            else:
+                self._add_device_loop(loop, names, lower, upper)
+            return
         nodes = max(1, _weight(loop.body))
+        if not loop.body.nodes and all(carry.next == carry.inner for carry in loop.carries):
+            bounds = bounds[:1]  # nothing happens in it
         if len(bounds) * nodes <= _UNROLLED_NODES or not self._runs_on_device(loop.body):
             self._unroll(loop, names, bounds)
         else:
@@ -229,14 +289,14 @@ class _Lowered:
             if not loop.body.nodes:
                 self._count(loop)
             carried = self._iterate(loop, names, constant(index), carried)
-        for carry, value in zip(loop.carries, carried, strict=True):
-            names.set(carry.result, value)
+        self._set_results(loop, names, carried)
 
     def _iterate(
         self, loop: Loop, names: Names, index: Number, carried: list[Operand]
     ) -> list[Operand]:
         """Add the nodes of one iteration; what the next one is given."""
         self._carried.append(carried)
+        self._iterations.append(self._done(loop, names, index))
         inner = Names(names)
         inner.set(loop.index, index)
         for carry, value in zip(loop.carries, carried, strict=True):
@@ -244,7 +304,17 @@ class _Lowered:
         self._instantiate(loop.body, inner)
         self._add(loop.body.nodes, inner)
         self._carried.pop()
+        self._iterations.pop()
         return [self._operand(carry.next, inner) for carry in loop.carries]
+
+    def _done(self, loop: Loop, names: Names, index: Number) -> Number:
+        """How many iterations were done before this one, if anything in it needs that."""
+        lower = constant(0) if loop.condition is not None else self._number(loop.lower, names)
+        if not _has_calls(loop.body) or (isinstance(lower, Constant) and lower.value == 0):
+            return index
+        if isinstance(lower, Constant):
+            return self._plus(index, -lower.value, loop.location)
+        return self._computed(operator.sub, (index, lower), int, loop.location)
 
     def _instantiate(self, body: Body, names: Names) -> None:
         """Choose the temporaries of an iteration: those of an earlier one that nothing holds."""
@@ -264,15 +334,6 @@ class _Lowered:
                 made.append(free)
             names.buffers[buffer] = free
             self._born[free] = len(self._region.nodes), self._versions[free]
-
-    def _may_be(self, buffer: int) -> set[int]:
-        """A buffer, and all that it may be if it is a pointer."""
-        found, pending = {buffer}, [buffer]
-        while pending:
-            new = self._sources.get(pending.pop(), set()) - found
-            found |= new
-            pending += new
-        return found
 
     def _check_indices(self, loop: Loop, names: Names, bounds: range) -> None:
         """Raise IndexError if the first or the last iteration indexes out of bounds."""
@@ -299,118 +360,147 @@ class _Lowered:
 
     def _add_device_loop(self, loop: Loop, names: Names, lower: Number, upper: Number) -> None:
         """Let the device count, or test, and hand on."""
+        weight, chunk = max(1, _weight(loop.body)), 1
+        counted = isinstance(lower, Constant) and isinstance(upper, Constant)
+        if loop.condition is None and not _has_calls(loop.body):
+            chunk = max(1, _CHUNK_NODES // weight)
+            if not counted:
+                chunk = 1 if chunk < 2 * _CHUNK else _CHUNK
+        run = self._entered(loop, names, lower, upper)
+
+        def several(index: Number, now: list[Operand], count: int = chunk) -> list[Operand]:
+            for step in range(count):
+                at = self._plus(index, step, loop.location) if loop.condition is None else index
+                now = self._iterate(loop, names, at, now)
+            return now
+
+        self._repeat(run, chunk, several)
+        carried = run.carried
+        if isinstance(lower, Constant) and isinstance(upper, Constant):
+            bounds = range(lower.value, upper.value)
+            for each in bounds[len(bounds) // chunk * chunk :]:
+                carried = self._iterate(loop, names, constant(each), carried)
+        elif chunk > 1:
+            self._repeat(run, 1, functools.partial(several, count=1))
+        self._set_results(loop, names, carried)
+
+    def _add_calling_loop(self, loop: Loop, names: Names, bounds: range, period: int) -> None:
+        """Let the host be called in the last of so many iterations, and again."""
+        quiet = dataclasses.replace(loop, body=_without_calls(loop.body))
+        calling = dataclasses.replace(loop, body=_calling_always(loop.body))
+        turns = len(bounds) // period
+        called = bounds[: turns * period]
+
+        def block(index: Number, now: list[Operand]) -> list[Operand]:
+            now = self._part(quiet, names, index, period - 1, now)
+            return self._iterate(calling, names, self._plus(index, period - 1, where), now)
+
+        where = loop.location
+        carried = [self._operand(carry.initial, names) for carry in loop.carries]
+        if turns:
+            run = self._entered(loop, names, constant(called.start), constant(called.stop))
+            self._repeat(run, period, block)
+            carried = run.carried
+        rest = bounds[len(called) :]
+        carried = self._part(quiet, names, constant(rest.start), len(rest), carried)
+        self._set_results(loop, names, carried)
+
+    def _part(
+        self, loop: Loop, names: Names, start: Number, count: int, carried: list[Operand]
+    ) -> list[Operand]:
+        """Add so many iterations of a loop, from one on; what the next is given."""
+        if not count:
+            return carried
+        scope = Names(names)
+        carries = tuple(
+            dataclasses.replace(carry, initial=cast(Any, Lowered(value)))
+            for carry, value in zip(loop.carries, carried, strict=True)
+        )
+        end = self._plus(start, count, loop.location)
+        bounds: dict[str, Any] = {"lower": Lowered(start), "upper": Lowered(end)}
+        part = dataclasses.replace(loop, carries=carries, **bounds)
+        self._add_loop(part, scope)
+        return [self._operand(carry.result, scope) for carry in loop.carries]
+
+    def _plus(self, number: Number, more: int, where: Location) -> Number:
+        if isinstance(number, Constant):
+            return constant(number.value + more)
+        return (
+            self._computed(operator.add, (number, constant(more)), int, where) if more else number
+        )
+
+    def _set_results(self, loop: Loop, names: Names, carried: list[Operand]) -> None:
+        for carry, value in zip(loop.carries, carried, strict=True):
+            names.set(carry.result, value)
+
+    def _entered(self, loop: Loop, names: Names, lower: Number, upper: Number) -> _DeviceLoop:
+        """The state of a loop, with what its first iteration is given."""
         initial = [self._operand(carry.initial, names) for carry in loop.carries]
         kept = [carry.next == carry.inner for carry in loop.carries]
         carried: list[Operand] = [
             value if is_kept else self._like(carry.inner)
             for carry, value, is_kept in zip(loop.carries, initial, kept, strict=True)
         ]
-        test = self._new_state(bool)
-        index = self._new_state(int)
-        moved = [
+        run = _DeviceLoop(
+            loop, names, self._new_state(bool), self._new_state(int), upper, carried, kept
+        )
+        self._hand_on(run, initial, lower)
+        return run
+
+    def _hand_on(self, run: _DeviceLoop, values: list[Operand], index: Number) -> None:
+        """Give the next iteration its values and its index."""
+        pairs = [
             (target, value)
-            for target, value, is_kept in zip(carried, initial, kept, strict=True)
+            for target, value, is_kept in zip(run.carried, values, run.kept, strict=True)
             if not is_kept
         ]
-        counted = isinstance(lower, Constant) and isinstance(upper, Constant)
-        if not loop.body.nodes and not moved and loop.condition is None:
-            self._count(loop)
-            for carry, value in zip(loop.carries, carried, strict=True):
-                names.set(carry.result, value)
-            return
-        chunk = 1
-        if loop.condition is None:
-            moved.append((index, lower))
-            chunk = max(1, _CHUNK_NODES // max(1, _weight(loop.body)))
-        self._move(moved)
-        if not counted and chunk > 1:
-            chunk = 1 if chunk < 4 else 8
-        self._repeat(loop, names, test, index, upper, carried, kept, chunk)
-        if counted:
-            assert isinstance(lower, Constant) and isinstance(upper, Constant)
-            rest = range(lower.value, upper.value)[(upper.value - lower.value) // chunk * chunk :]
-            for each in rest:
-                carried = self._iterate(loop, names, constant(each), carried)
-        elif chunk > 1:
-            self._repeat(loop, names, test, index, upper, carried, kept, 1)
-        for carry, value in zip(loop.carries, carried, strict=True):
-            names.set(carry.result, value)
+        if run.loop.condition is None or _has_calls(run.loop.body):
+            pairs.append((run.index, index))
+        self._move(pairs)
 
     def _repeat(
         self,
-        loop: Loop,
-        names: Names,
-        test: StateRef,
-        index: StateRef,
-        upper: Number,
-        carried: list[Operand],
-        kept: list[bool],
-        chunk: int,
+        run: _DeviceLoop,
+        stride: int,
+        iterate: Callable[[Number, list[Operand]], list[Operand]],
     ) -> None:
         """Add a While whose body is so many iterations."""
         outer, instances, first = self._region, self._instances, len(self._buffers)
         # What is due before the loop waits for the update that decides whether it begins.
         body = Region(outer)
         self._region, self._instances = body, {}
-        now: list[Operand] = carried
-        for step in range(chunk):
-            at: Number = index
-            if step and loop.condition is None:
-                at = self._computed(operator.add, (index, constant(step)), int, loop.location)
-            now = self._iterate(loop, names, at, now)
-        pairs = [
-            (target, value)
-            for target, value, is_kept in zip(carried, now, kept, strict=True)
-            if not is_kept
-        ]
-        if loop.condition is None:
-            following = self._computed(operator.add, (index, constant(chunk)), int, loop.location)
-            pairs.append((index, following))
-        self._move(pairs)
-        self._choose(body, carried, first)
-        self._decide(loop, names, test, index, upper, carried, chunk, body.prologue)
+        now = iterate(run.index, run.carried)
+        self._hand_on(run, now, self._plus(run.index, stride, run.loop.location))
+        self._choose(body, run.carried, first)
+        self._decide(run, stride, body.prologue)
         self._region, self._instances = outer, instances
         # The same decision before the first iteration.
-        self._decide(loop, names, test, index, upper, carried, chunk, body.prologue)
+        self._decide(run, stride, body.prologue)
         pointers = tuple(
             value.buffer
-            for value, is_kept in zip(carried, kept, strict=True)
+            for value, is_kept in zip(run.carried, run.kept, strict=True)
             if isinstance(value, View) and not is_kept
         )
-        made = self._made_since(first)
-        outer.append(While(test, tuple(body.nodes), pointers, made, (), (), loop.location))
-        state = [ref for ref in (index, *carried) if isinstance(ref, StateRef)]
+        made, where = self._made_since(first), run.loop.location
+        outer.append(While(run.test, tuple(body.nodes), pointers, made, (), (), where))
+        state = [ref for ref in (run.index, *run.carried) if isinstance(ref, StateRef)]
         outer.changes([*pointers, *state])
 
-    def _decide(
-        self,
-        loop: Loop,
-        names: Names,
-        test: StateRef,
-        index: StateRef,
-        upper: Number,
-        carried: list[Operand],
-        chunk: int,
-        prologue: list[Any],
-    ) -> None:
+    def _decide(self, run: _DeviceLoop, stride: int, prologue: list[Any]) -> None:
         """Add what decides whether there is another iteration, from what is carried by now."""
-        region = self._region
+        region, loop = self._region, run.loop
         if loop.condition is None:
-            last: Number = index
-            if chunk > 1:
-                last = self._computed(
-                    operator.add, (index, constant(chunk - 1)), int, loop.location
-                )
-            holds: Number = self._computed(operator.lt, (last, upper), bool, loop.location)
+            last = self._plus(run.index, stride - 1, loop.location)
+            holds: Number = self._computed(operator.lt, (last, run.upper), bool, loop.location)
         else:
-            inner = Names(names)
-            for carry, value in zip(loop.carries, carried, strict=True):
+            inner = Names(run.names)
+            for carry, value in zip(loop.carries, run.carried, strict=True):
                 inner.set(carry.inner, value)
             self._instantiate(loop.condition, inner)
             self._add(loop.condition.nodes, inner)
             holds = self._number(loop.condition.outputs[0], inner)
-        region.assign_now(Move((), ((test, holds),)), [test])
-        region.flush(loop.location, test, prologue)
+        region.assign_now(Move((), ((run.test, holds),)), [run.test])
+        region.flush(loop.location, run.test, prologue)
 
     def _choose(self, region: Region, carried: list[Operand], first: int) -> None:
         """Make pointers of temporaries that an iteration made and others may find."""
@@ -517,212 +607,30 @@ class _Lowered:
         least = self._computed(max, (index, constant(0)), int, where)
         return self._computed(min, (least, constant(count - 1)), int, where)
 
-    # -- results ----------------------------------------------------------------------------------
 
-    def _with_own_results(
-        self, outputs: tuple[Access | ScalarRef, ...]
-    ) -> tuple[Access | ScalarRef, ...]:
-        """Give results buffers that no other iteration uses: each call brings new ones."""
-        moved: dict[int, tuple[int, int, int]] = {}
-        for output in outputs:
-            if isinstance(output, Access) and output.view.buffer in self._born:
-                buffer = output.view.buffer
-                node, version = self._born[buffer]
-                if version and buffer not in moved:
-                    like = self._buffers[buffer]
-                    new = self._new_buffer("temporary", like.nbytes, f"{like.name}.result")
-                    moved[buffer] = new, node, version
-        nodes = self._region.nodes
+def _has_calls(body: Body) -> bool:
+    """Whether nodes of a body call the host."""
+    return any(
+        isinstance(node, HostCall)
+        or (isinstance(node, Loop) and _has_calls(node.body))
+        or (isinstance(node, Branch) and any(map(_has_calls, node.bodies)))
+        for node in body.nodes
+    )
 
-        def renamed(view: View, place: int) -> tuple[View, int]:
-            new, node, version = moved.get(view.buffer, (0, len(nodes) + 1, 0))
-            if place < node:
-                return view, 0
-            return dataclasses.replace(view, buffer=new), version
 
-        def access(old: Access, place: int) -> Access:
-            view, version = renamed(old.view, place)
-            return Access(view, old.version - version)
+def _without_calls(body: Body) -> Body:
+    """A body without its own calls of the host."""
+    nodes = tuple(node for node in body.nodes if not isinstance(node, HostCall))
+    return dataclasses.replace(body, nodes=nodes)
 
-        def operand(old: Operand, place: int) -> Operand:
-            return renamed(old, place)[0] if isinstance(old, View) else old
 
-        first = min((node for _, node, _ in moved.values()), default=len(nodes))
-        for place in range(first, len(nodes)):
-            work = nodes[place]
-            assert isinstance(work, Work)
-            nodes[place] = _rebuilt(
-                work,
-                functools.partial(operand, place=place),
-                [access(each, place) for each in work.reads],
-                [access(each, place) for each in work.writes],
-            )
-        end = len(nodes)
-        return tuple(access(o, end) if isinstance(o, Access) else o for o in outputs)
-
-    # -- what names stand for ---------------------------------------------------------------------
-
-    def _operand(self, operand: Operand, names: Names) -> Operand:
-        if isinstance(operand, View):
-            return self._view(operand, names)
-        return self._number(operand, names)
-
-    def _number(self, operand: Operand, names: Names) -> Number:
-        assert not isinstance(operand, View)
-        return self._scalar(operand, names)
-
-    def _view(self, view: View, names: Names) -> View:
-        buffer, offset = names.view(view.buffer)
-        offset += view.offset
-        moving = []
-        for step in view.moving:
-            index = self._scalar(step.index, names)
-            if isinstance(index, Constant):
-                offset += self._scaled(step, index)
-            else:
-                moving.append(dataclasses.replace(step, index=index))
-        place = View(buffer, offset, view.layout, tuple(moving))
-        return self._pointed_to(place) if moving else place
-
-    def _pointed_to(self, view: View) -> View:
-        """A view that moves with numbers of the device, through a pointer of its own."""
-        low, high = view.layout.extent
-
-        def point() -> tuple[State, Any]:
-            target = self._pointer(high - low, self._buffers[view.buffer].name)
-            self._sources[target] = {view.buffer}
-            return target, Point(target, view)
-
-        needs: list[State] = [view.buffer]
-        needs += [step.index for step in view.moving if isinstance(step.index, StateRef)]
-        target = self._region.assigned(view, needs, point)
-        assert isinstance(target, int)
-        return View(target, -low, view.layout)
-
-    def _scaled(self, step: Moving, index: Any) -> int:
-        """The bytes of a constant index."""
-        value = int(index.value)
-        if not -step.length <= value < step.length:
-            raise IndexError(
-                f"index {value} is out of bounds for an axis of {step.length} elements "
-                f"(at {step.location})"
-            )
-        return (value + step.length if value < 0 else value) * step.stride
-
-    def _scalar(self, operand: Number, names: Names) -> Number:
-        if not isinstance(operand, ScalarRef):
-            return operand
-        # No recursion: a number may be computed in thousands of steps, each used many times.
-        pending = [operand.index]
-        while pending:
-            index = pending.pop()
-            if names.scalar(index) is not None:
-                continue
-            needed = (o for o in self._given.scalars[index].operands if isinstance(o, ScalarRef))
-            missing = [o.index for o in needed if names.scalar(o.index) is None]
-            if missing:
-                pending += [index, *missing]
-            else:
-                names.scalars[index] = self._made_of(index, names)
-        found = names.scalar(operand.index)
-        assert found is not None
-        return found
-
-    def _made_of(self, index: int, names: Names) -> Number:
-        """The result of an operation on what its operands are by now."""
-        scalar = self._given.scalars[index]
-        operands: tuple[Number, ...] = ()
-        for operand in scalar.operands:
-            value = names.scalar(operand.index) if isinstance(operand, ScalarRef) else operand
-            assert value is not None
-            operands += (value,)
-        if any(isinstance(o, StateRef) for o in operands):
-            assert scalar.function is not None
-            if not runs_on_devices(scalar.function):
-                raise TraceError(
-                    f"{scalar.op} can't be computed on the device (at {scalar.location}); compute "
-                    "it in a kernel, from arrays"
-                )
-            return self._computed(scalar.function, operands, scalar.type, scalar.location)
-        made = self._made.get((index, operands))
-        if made is None:
-            values = [o.value for o in operands if isinstance(o, Constant)]
-            if len(values) == len(operands):
-                made = constant(applied(scalar, values))
-            else:
-                refs = tuple(o for o in operands if not isinstance(o, StateRef))
-                made = self._new_scalar(dataclasses.replace(scalar, operands=refs))
-            self._made[index, operands] = made
-        return made
-
-    def _computed(
-        self,
-        function: Callable[..., Any],
-        operands: tuple[Number, ...],
-        type_: type,
-        where: Location | None,
-    ) -> StateRef:
-        """A number that the device computes."""
-
-        def compute() -> tuple[State, Any]:
-            ref = self._new_state(type_)
-            return ref, Compute(ref, function, operands, where)
-
-        needs = [o for o in operands if isinstance(o, StateRef)]
-        found = self._region.assigned((function, operands, type_), needs, compute)
-        assert isinstance(found, StateRef)
-        return found
-
-    def _type(self, number: Number) -> type:
-        if isinstance(number, Constant):
-            return type(number.value)
-        if isinstance(number, StateRef):
-            return self._state[number.index]
-        return self._scalars[number.index].type
-
-    def _reference(self, operand: Number) -> ScalarRef:
-        """A scalar with that value."""
-        if isinstance(operand, ScalarRef):
-            return operand
-        assert isinstance(operand, Constant)
-        scalar = Scalar("constant", _itself, (operand,), type(operand.value))
-        return self._new_scalar(scalar)
-
-    # -- what is new ------------------------------------------------------------------------------
-
-    def _new_scalar(self, scalar: Scalar) -> ScalarRef:
-        self._scalars.append(scalar)
-        return ScalarRef(len(self._scalars) - 1)
-
-    def _new_state(self, type_: type) -> StateRef:
-        self._state.append(type_)
-        return StateRef(len(self._state) - 1)
-
-    def _new_buffer(self, storage: Any, nbytes: int, name: str) -> int:
-        self._buffers.append(Buffer(len(self._buffers), storage, nbytes, name))
-        self._versions.append(0)
-        return len(self._buffers) - 1
-
-    def _made_since(self, first: int) -> frozenset[int]:
-        """The temporaries from a buffer on."""
-        new = range(first, len(self._buffers))
-        return frozenset(b for b in new if self._buffers[b].storage == "temporary")
-
-    def _pointer(self, nbytes: int, name: str) -> int:
-        made = self._new_buffer("pointer", nbytes, f"*{name}")
-        self._sources.setdefault(made, set())
-        return made
-
-    def _temporary(self, layout: Layout, name: str) -> View:
-        low, high = layout.extent
-        return View(self._new_buffer("temporary", high - low, name), -low, layout)
-
-    def _read(self, view: View) -> Access:
-        return Access(view, self._versions[view.buffer])
-
-    def _write(self, view: View) -> Access:
-        self._versions[view.buffer] += 1
-        return self._read(view)
+def _calling_always(body: Body) -> Body:
+    """A body that calls the host each time it runs."""
+    nodes = (
+        dataclasses.replace(node, every=1) if isinstance(node, HostCall) else node
+        for node in body.nodes
+    )
+    return dataclasses.replace(body, nodes=tuple(nodes))
 
 
 def _weight(body: Body) -> int:
@@ -739,25 +647,3 @@ def _weight(body: Body) -> int:
         else:
             total += 1
     return total
-
-
-def _rebuilt(
-    work: Work, operand: Callable[[Operand], Operand], reads: list[Access], writes: list[Access]
-) -> Work:
-    """The same work on other operands."""
-    if isinstance(work, Launch):
-        return dataclasses.replace(
-            work,
-            operands=tuple(map(operand, work.operands)),
-            reads=tuple(dict.fromkeys(reads)),
-            writes=tuple(dict.fromkeys(writes)),
-        )
-    if isinstance(work, Copy):
-        return Copy(reads[0], writes[0], work.location)
-    value = operand(work.value)
-    assert not isinstance(value, View)
-    return Fill(value, writes[0], work.location)
-
-
-def _itself(value: Any) -> Any:
-    return value

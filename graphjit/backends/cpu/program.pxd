@@ -3,6 +3,7 @@ from graphjit._locks cimport Turn
 # C variables: a compiled module looks its Python globals up at every use.
 cdef object _CURSOR
 cdef object run_signal_handlers
+cdef int _CALLS
 
 cdef class Program:
     cdef object __weakref__
@@ -12,10 +13,12 @@ cdef class Program:
     cdef public object _address
     cdef object _cursor
     cdef bint _spread
+    cdef object _steps
     cdef object _scratch_bytes
     cdef public object _native
     cdef bint _closed
     cdef Turn _turn
     cdef object _scratch
     cdef object _scratch_address
+    cdef object _play(self, object pool)
     cpdef object run(self, object slots=*, object values=*)

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import math
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +86,7 @@ out:
   ret void
 }
 
-; 0 when finished, 1 when to be called again.
+; 0 when finished, 1 when to be called again, 2 when after what the host does.
 define i32 @graphjit_replay(ptr %program, ptr %pool) {
 entry:
   %t0 = call i64 @now()
@@ -137,8 +137,10 @@ step:
   %many = icmp sgt i32 %chunks, 1
   br i1 %many, label %spread, label %single
 single:
-  %jumps = icmp eq i32 %chunks, 0
-  br i1 %jumps, label %jump, label %alone
+  switch i32 %chunks, label %alone [ i32 0, label %jump  i32 -1, label %host ]
+host:
+  store i64 %i1, ptr %nextp
+  ret i32 2
 jump:                                                       ; unless a slot has the value
   %jp = getelementptr %Record, ptr %rec, i32 0, i32 4
   %to = load i64, ptr %jp
@@ -218,6 +220,7 @@ _RECORD = struct.Struct("=QQ6iqqiiQq")
 _RELOCATION = struct.Struct("=QQq")
 _LATE = struct.Struct("=QQqq")
 _CURSOR = struct.Struct("=qqQ")
+_CALLS = 2
 _CURSOR_OFFSET = 16
 
 
@@ -294,13 +297,28 @@ class Jump:
     value: int = 0
 
 
-Item = Step | Jump
+@dataclass(frozen=True)
+class Call:
+    """A call of Python.
+
+    Parameters
+    ----------
+    function : callable
+        Takes the program's slots.
+    """
+
+    function: Callable[[ctypes.Array[ctypes.c_char]], None]
+
+
+Item = Step | Jump | Call
 
 
 def _chunk(step: Item, threads: int) -> tuple[int, int, int]:
     """Return how many blocks a step has, how many a chunk has, and how many chunks that is."""
     if isinstance(step, Jump):
         return step.value, step.target, 0
+    if isinstance(step, Call):
+        return 0, 0, -1
     blocks = math.prod(step.grid)
     if step.parallel is True:
         wanted = threads * _CHUNKS_PER_THREAD
@@ -317,6 +335,8 @@ def _check(step: Item, slots: int, steps: int) -> None:
     if isinstance(step, Jump):
         if not 0 <= step.target <= steps or not 0 <= (step.slot or 0) < slots:
             raise ValueError(f"a jump to {step.target} of {steps}, by slot {step.slot} of {slots}")
+        return
+    if isinstance(step, Call):
         return
     image = step.image
     problem = ""
@@ -347,7 +367,7 @@ def _lay_out(
     late: list[list[tuple[int, int, int, int]]] = []
     for step in steps:
         late.append([])
-        if isinstance(step, Jump):
+        if not isinstance(step, Step):
             images.append((0, 0))
             continue
         pointers = end
@@ -376,8 +396,9 @@ def _lay_out(
     _PROGRAM.pack_into(memory, start, base + records, len(steps), -1, 0, 0, *heads)
     for index, (step, (pointers, data)) in enumerate(zip(steps, images, strict=True)):
         where = start + records + index * _RECORD.size
-        if isinstance(step, Jump):
-            deciding = 0 if step.slot is None else slots + 8 * step.slot
+        if not isinstance(step, Step):
+            slot = step.slot if isinstance(step, Jump) else None
+            deciding = 0 if slot is None else slots + 8 * slot
             _RECORD.pack_into(memory, where, deciding, 0, *[1] * 6, *chunks[index], 0, 0, 0)
             continue
         dims = (*step.block, *step.grid)
@@ -440,6 +461,7 @@ class Program:
         chunks = [_chunk(step, self._pool.num_threads) for step in steps]
         self._memory, self._address = _lay_out(steps, chunks, ctypes.addressof(self.slot_buffer))
         self._cursor = self._address - ctypes.addressof(self._memory) + _CURSOR_OFFSET
+        self._steps = steps
         self._spread = any(count > 1 for _, _, count in chunks)
         needed = (step.scratch_bytes for step in steps if isinstance(step, Step))
         self._scratch_bytes = max(needed, default=0)
@@ -482,10 +504,19 @@ class Program:
                 self._run_spread(self._pool.crew())
             else:
                 _CURSOR.pack_into(self._memory, self._cursor, -1, 0, self._scratch_address)
-                while self._native(self._address, None):
-                    run_signal_handlers()
+                self._play(None)
         finally:
             self._turn.leave()
+
+    def _play(self, pool: Any) -> None:
+        """Run all steps, with breaks for Python."""
+        state = self._native(self._address, pool)
+        while state:
+            run_signal_handlers()
+            if state == _CALLS:
+                index = _CURSOR.unpack_from(self._memory, self._cursor)[0] - 1
+                self._steps[index].function(self.slot_buffer)
+            state = self._native(self._address, pool)
 
     def _run_spread(self, crew: Crew) -> None:
         if crew.running is not None:
@@ -495,8 +526,7 @@ class Program:
         scratch = crew.reserve_scratch(self._scratch_bytes)
         _CURSOR.pack_into(self._memory, self._cursor, -1, 0, scratch)
         try:
-            while self._native(self._address, crew.address):
-                run_signal_handlers()
+            self._play(crew.address)
         except BaseException:
             crew.cancel()
             crew.running = None

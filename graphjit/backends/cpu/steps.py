@@ -5,20 +5,23 @@ from __future__ import annotations
 import dataclasses
 import math
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from numba.cuda import types
 
-from graphjit._device_control import Scheduled, Switch, Update, While
+from graphjit._device_control import HostCall, Scheduled, Switch, Update, While
+from graphjit._layout import Layout
 from graphjit._nodes import Copy, Fill, Launch, View, Work
 from graphjit.backends.cpu.codegen import NativeKernel, check_kernel, compile_kernel
+from graphjit.backends.cpu.memory import view_at
 from graphjit.backends.cpu.memory_kernels import copy_step, fill_step
-from graphjit.backends.cpu.program import Item, Jump, Step
+from graphjit.backends.cpu.program import Call, Item, Jump, Step
 from graphjit.kernel.access import fast_axis
 from graphjit.kernel.generated import GeneratedLaunch
 from graphjit.kernel.ir import KernelIR
 from graphjit.kernel.packing import Address, ParamImage, pack_launch
+from graphjit.schedule.host_calls import call_host
 from graphjit.schedule.schedule import Schedule
 from graphjit.schedule.update_kernel import SLOTS, update_launch
 
@@ -58,6 +61,8 @@ class Steps:
                 items[start] = Jump(len(items), self._schedule.slot(node.test, types.boolean), 1)
             elif isinstance(node, Switch):
                 self._add_switch(node)
+            elif isinstance(node, HostCall):
+                items.append(Call(self._calling(node)))
             else:
                 items.append(self._step(node))
 
@@ -72,6 +77,15 @@ class Steps:
             items[start] = Jump(len(items), self._schedule.slot(node.index, types.int64), value)
         for end in ends:
             items[end] = Jump(len(items))
+
+    def _calling(self, call: HostCall) -> Callable[[Any], None]:
+        """What calls the host with what the slots say."""
+        schedule = self._schedule
+
+        def read(address: int, layout: Layout) -> Any:
+            return view_at(address, layout).copy()
+
+        return lambda slots: call_host(schedule, call, bytes(slots), read)
 
     def _step(self, node: Work | Update) -> Step:
         if isinstance(node, (Copy, Fill)):
