@@ -198,7 +198,7 @@ class CUDABackend:
         from graphjit.backends.cuda.executable import CUDAExecutable
 
         allocate = functools.partial(self.allocate, device)
-        return CUDAExecutable(schedule, device, allocate, self.copy, inputs)
+        return CUDAExecutable(schedule, device, allocate, self.copy, self.download, inputs)
 
     def synchronize(self, device: Device) -> None:
         """Wait for all streams of the device."""

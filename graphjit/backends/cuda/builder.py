@@ -57,7 +57,10 @@ class GraphBuilder:
     Attributes
     ----------
     graph : CUgraph
-        The graph; destroying it is the caller's business once this is made.
+        The graph; destroying it is the caller's business once this is made. Of a schedule that
+        calls the host it only holds what writes the slots.
+    slots : int
+        Address of the slots, if they are in device memory.
     nodes : list of KernelNode
         The nodes that calls repoint.
     memory : list of Memory
@@ -73,23 +76,50 @@ class GraphBuilder:
         self.kept: list[Any] = []
         # Conditional handles, by the node that they are of.
         self._handles: dict[int, Any] = {}
-        self._slots = 0
+        self.slots = 0
         # Those of its nodes that are kernels.
         self._kernels: set[int] = set()
         self.graph: Any = check(driver.cuGraphCreate(0), "creating a graph")
+        # What the nodes that are added now will be launched with.
+        self._root = self.graph
         try:
             first = self._add_slots() if schedule.has_state else []
-            self._add(self.graph, schedule.order, first, None)
+            if not schedule.has_calls:
+                self._add(self.graph, schedule.order, first, None)
         except BaseException:
             driver.cuGraphDestroy(self.graph)
             raise
+
+    def part(self, order: Order) -> Any:
+        """A graph of some of the nodes, to be launched once the slots are written.
+
+        Parameters
+        ----------
+        order : Order
+            The nodes; none of them calls the host.
+
+        Returns
+        -------
+        CUgraph
+            To be destroyed by the caller.
+        """
+        graph = check(driver.cuGraphCreate(0), "creating a graph")
+        whole, self._root = self._root, graph
+        try:
+            self._add(graph, order, [], None)
+        except BaseException:
+            driver.cuGraphDestroy(graph)
+            raise
+        finally:
+            self._root = whole
+        return graph
 
     def _add_slots(self) -> list[Any]:
         """Add the nodes that write what calls give into the slots."""
         size = self._schedule.words + _WRITTEN
         memory = self._allocate(8 * size)
         self.memory.append(memory)
-        self._slots = memory.address
+        self.slots = memory.address
         check(driver.cuMemsetD8(memory.address, 0, 8 * size), "clearing the state of a graph")
         check(driver.cuStreamSynchronize(0), "clearing the state of a graph")
         layout = Layout((size,), (8,), np.dtype(np.uint64))
@@ -130,8 +160,9 @@ class GraphBuilder:
             if isinstance(node, (Update, While, Switch)):
                 wait_for, first = [*wait_for, *first], []
             if isinstance(node, Update):
-                following = order.nodes[index + 1] if index + 1 < len(order.nodes) else None
-                decided = deciding if following is None else self._handle(following)
+                decided = deciding
+                if index + 1 < len(order.nodes):
+                    decided = self._handle(order.nodes[index + 1])
                 wait_for = [self._add_update(graph, node, wait_for, decided)]
             elif isinstance(node, (While, Switch)):
                 wait_for = [self._add_conditional(graph, node, order.bodies[index], wait_for)]
@@ -145,8 +176,9 @@ class GraphBuilder:
             last.append(wait_for)
 
     def _add_update(self, graph: Any, update: Update, wait_for: list[Any], decided: Any) -> Any:
-        deciding = _deciding() if update.decides is not None else None
-        handle = int(decided) if deciding is not None else 0
+        # What the host decides it reads itself.
+        deciding = _deciding() if decided is not None else None
+        handle = int(decided) if decided is not None else 0
         launch = update_launch(self._schedule, update, deciding, handle)
         slot = self._schedule.slot
         image = pack_launch(launch.kernel, launch.operands, self._address, slot)
@@ -180,7 +212,7 @@ class GraphBuilder:
             return None
         if id(node) not in self._handles:
             self._handles[id(node)] = check(
-                driver.cuGraphConditionalHandleCreate(self.graph, _context(), 0, 0),
+                driver.cuGraphConditionalHandleCreate(self._root, _context(), 0, 0),
                 "adding a loop or branch to a graph",
             )
         return self._handles[id(node)]
@@ -191,7 +223,7 @@ class GraphBuilder:
         changing = [r.slot for r in image.relocations if r.slot != arena]
         is_fixed = graph is not self.graph or any(s >= self._schedule.slots for s in changing)
         if is_fixed and changing:
-            image, loaded = indirect_image(image, self._slots, arena)
+            image, loaded = indirect_image(image, self.slots, arena)
             kernel = frontend.load(launch.kernel, loaded)
         else:
             kernel = frontend.load(launch.kernel)
@@ -243,7 +275,7 @@ class GraphBuilder:
         return [(node, address)]
 
     def _address(self, view: View) -> Address:
-        return self._fixed(self._slots) if view.buffer == SLOTS else self._schedule.address(view)
+        return self._fixed(self.slots) if view.buffer == SLOTS else self._schedule.address(view)
 
     def _fixed(self, address: int) -> Address:
         """An address that doesn't change, relative to the arena's, which doesn't either."""

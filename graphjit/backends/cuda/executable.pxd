@@ -9,4 +9,5 @@ cdef class CUDAExecutable(Executable):
     cdef bint _has_scalars
     cdef ScalarWords _scalar_words
     cdef list _kept
+    cdef object _program
     cdef public Instances _instances

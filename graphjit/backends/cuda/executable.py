@@ -13,6 +13,7 @@ from graphjit._memory import Memory
 from graphjit.backends.binding_stats import BindingStats
 from graphjit.backends.cuda.builder import GraphBuilder
 from graphjit.backends.cuda.driver import activate, check
+from graphjit.backends.cuda.host_program import HostProgram
 from graphjit.backends.cuda.instances import Instances
 from graphjit.backends.cuda.nodes import StaticInput
 from graphjit.backends.executable import Executable, Pointers
@@ -33,12 +34,20 @@ class CUDAExecutable(Executable):
         Allocates device memory: from a number of bytes to a Memory.
     copy : callable
         Copies elements: source, its layout, target, its layout, stream.
+    download : callable
+        Copies elements to the host: source, its layout, stream.
     inputs : {"auto", "copy", "rebind"}
         How arguments are bound.
     """
 
     def __init__(
-        self, schedule: Schedule, device: Any, memory: Any, copy: Any, inputs: str
+        self,
+        schedule: Schedule,
+        device: Any,
+        memory: Any,
+        copy: Any,
+        download: Any,
+        inputs: str,
     ) -> None:
         activate(device.index)
         self._schedule = schedule
@@ -47,7 +56,10 @@ class CUDAExecutable(Executable):
         self._scalar_words = ScalarWords(schedule.scalars)
         built = GraphBuilder(schedule, self._arena, memory)
         self._kept: list[Any] = built.kept
+        self._program: Any = None
         try:
+            if schedule.has_calls:
+                self._program = HostProgram(schedule, built, download)
             self._instances = Instances(
                 device.index,
                 built.graph,
@@ -56,18 +68,24 @@ class CUDAExecutable(Executable):
                 [self._arena, *built.memory],
                 memory,
                 tuple(self._static_inputs(copy)),
-                inputs,
+                # A copy would be copied back before the host has launched all that writes it.
+                "rebind" if schedule.has_calls else inputs,
                 # The handles of loops and branches are those of one instance.
                 is_only=schedule.has_state,
             )
         except BaseException:
+            if self._program is not None:
+                self._program.close()
             driver.cuGraphDestroy(built.graph)
             raise
 
     def run(self, pointers: Pointers, scalars: Any, stream: Any) -> None:
         """Replay once on a stream; returns when the replay is queued."""
         words = self._scalar_words.of(scalars) if self._has_scalars else ()
-        self._instances.launch(pointers, words, stream)
+        if self._program is None:
+            self._instances.launch(pointers, words, stream)
+        else:
+            self._program.run(lambda: self._instances.launch(pointers, words, stream), stream)
 
     @property
     def nbytes(self) -> int:
@@ -81,6 +99,8 @@ class CUDAExecutable(Executable):
     def close(self) -> None:
         """Destroy the graph; a second call does nothing."""
         self._instances.close()
+        if self._program is not None:
+            self._program.close()
 
     def _static_inputs(self, copy: Any) -> Iterator[StaticInput]:
         """The arguments that may be copied."""
