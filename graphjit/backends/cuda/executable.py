@@ -85,7 +85,8 @@ class CUDAExecutable(Executable):
         if self._program is None:
             self._instances.launch(pointers, words, stream)
         else:
-            self._program.run(lambda: self._instances.launch(pointers, words, stream), stream)
+            bind = functools.partial(self._instances.launch, pointers, words, stream)
+            self._program.run(bind, stream)
 
     @property
     def nbytes(self) -> int:
