@@ -9,12 +9,22 @@ from typing import Any
 
 from graphjit._carry import integer, truth
 from graphjit._eager_loops import counted
+from graphjit._errors import TraceError
+from graphjit._location import user_location
+from graphjit._progress import ProgressBar
 from graphjit._recorded_loop import RecordedLoop
 from graphjit._trace import current
 from graphjit._tracers import Tracer
 
 
-def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+def fori_loop(
+    lower: Any,
+    upper: Any,
+    body: Callable[[Any, Any], Any],
+    carry: Any,
+    *,
+    progress: bool = False,
+) -> Any:
     """Run ``carry = body(i, carry)`` for every i from `lower` to ``upper - 1``.
 
     In a graphed function the body is traced once, with what Python code does in it besides (a list
@@ -32,6 +42,9 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], carry: An
         the same shapes and dtypes, and numbers of the same classes.
     carry : pytree
         What the first iteration is given.
+    progress : bool
+        Show a bar. The host then launches a hundredth of the iterations at a time and waits for
+        them.
 
     Returns
     -------
@@ -66,6 +79,13 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], carry: An
     """
     lower, upper = integer(lower, "lower"), integer(upper, "upper")
     trace = current()
+    is_known = not isinstance(lower, Tracer) and not isinstance(upper, Tracer)
+    if progress and not is_known:
+        raise TraceError(
+            f"fori_loop can't show progress (at {user_location()}): how often it runs isn't known"
+        )
+    if progress:
+        body = ProgressBar("fori_loop", upper - lower).tells(body, lower)
     if trace is None:
         for index in counted(range(lower, upper)):
             carry = body(index, carry)
@@ -75,9 +95,9 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], carry: An
     def step(index: Any, carry: Any) -> tuple[Any, Any]:
         return body(index, carry), ()
 
-    if isinstance(lower, Tracer) or isinstance(upper, Tracer):
-        return loop.between(lower, upper, step)
-    return loop.over(range(lower, upper), step)[0]
+    if is_known:
+        return loop.over(range(lower, upper), step)[0]
+    return loop.between(lower, upper, step)
 
 
 def while_loop(

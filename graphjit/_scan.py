@@ -12,13 +12,19 @@ from graphjit._creation import asarray, empty
 from graphjit._eager_loops import counted
 from graphjit._errors import TraceError
 from graphjit._location import user_location
+from graphjit._progress import ProgressBar
 from graphjit._pytrees import flatten
 from graphjit._recorded_loop import RecordedLoop
 from graphjit._trace import current
 
 
 def scan(
-    body: Callable[[Any, Any], Any], carry: Any, xs: Any = None, length: int | None = None
+    body: Callable[[Any, Any], Any],
+    carry: Any,
+    xs: Any = None,
+    length: int | None = None,
+    *,
+    progress: bool = False,
 ) -> tuple[Any, Any]:
     """Run ``carry, y = body(carry, x)`` for every x along the first axis of `xs`.
 
@@ -33,6 +39,8 @@ def scan(
         All of the same length; if not given, x is None.
     length : int, optional
         Iterations; the length of `xs` if not given.
+    progress : bool
+        Show a bar, as `fori_loop` does.
 
     Returns
     -------
@@ -70,9 +78,10 @@ def scan(
     leaves = [asarray(x) if trace is None else trace.traced(x, "xs") for x in leaves]
     bounds = range(_length(leaves, length))
 
-    def step(index: Any, carry: Any) -> tuple[Any, Any]:
+    def one(index: Any, carry: Any) -> tuple[Any, Any]:
         return _pair(body(carry, optree.tree_unflatten(tree, [leaf[index] for leaf in leaves])))
 
+    step = ProgressBar("scan", len(bounds)).tells(one, 0) if progress else one
     if trace is None:
         return _scan_now(step, carry, bounds)
     return RecordedLoop("scan", trace, carry).over(bounds, step)

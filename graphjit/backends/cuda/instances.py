@@ -255,7 +255,8 @@ class Instances:
             driver.cuGraphDestroy(graph)
 
     def __del__(self) -> None:
-        if not is_finalizing():  # by then the driver's functions are gone, and all else goes
+        # By then the driver's functions are gone, as names of modules are, and all else goes.
+        if is_finalizing is not None and not is_finalizing():
             self.close()
 
     def _change_stream(self, stream: Any) -> None:
