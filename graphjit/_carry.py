@@ -57,6 +57,8 @@ class CarryTree:
         _, tree = flatten(result)
         try:
             leaves = self._tree.flatten_up_to(result)  # dicts with their keys in another order too
+            if len(leaves) != tree.num_leaves:
+                raise ValueError("a leaf is a tree")
         except (ValueError, TypeError):
             raise TraceError(
                 f"{self._owner}'s {body} returned a {self._what} of the structure "

@@ -178,12 +178,10 @@ def while_loop(
         return loop.as_long_as(cond, lambda index, carry: (once(carry), ()))
     loop = RecordedLoop("while_loop", trace, (carry, 0))
 
-    def holds(counted: tuple[Any, Any]) -> Any:
-        more = truth(cond(counted[0]), "while_loop's condition")
-        return (counted[1] < limit) & more
-
     last, _ = loop.as_long_as(
-        holds, lambda index, counted: ((once(counted[0]), counted[1] + every), ())
+        lambda counted: cond(counted[0]),
+        lambda index, counted: ((once(counted[0]), counted[1] + every), ()),
+        limit=lambda counted: counted[1] < limit,
     )
     return last
 

@@ -9,8 +9,9 @@ import numpy as np
 import optree
 
 from graphjit._bodies import BodyRecorder, accesses, class_of, stand_in
+from graphjit._branches import cond
 from graphjit._carry import CarryTree, alike, same_strides, truth
-from graphjit._control import Body, Carry, Loop
+from graphjit._control import Body, Carry, Item, Loop
 from graphjit._errors import TraceError
 from graphjit._layout import contiguous
 from graphjit._location import user_location
@@ -79,17 +80,38 @@ class RecordedLoop:
         bounds = self._trace.operand(lower), self._trace.operand(upper)
         return self._decided_later(bounds, None, step)
 
-    def as_long_as(self, condition: Callable[[Any], Any], step: Step) -> Any:
-        """Record the loop that goes on while a condition of the carry holds; returns the last."""
-        return self._decided_later((constant(0), constant(0)), condition, step)
+    def as_long_as(
+        self,
+        condition: Callable[[Any], Any],
+        step: Step,
+        limit: Callable[[Any], Any] | None = None,
+    ) -> Any:
+        """Record the loop that goes on while a condition of the carry holds; returns the last.
+
+        Parameters
+        ----------
+        condition : callable
+            Takes the carry.
+        step : callable
+            The body.
+        limit : callable, optional
+            Takes the carry: where it doesn't hold, the condition isn't asked.
+        """
+        return self._decided_later((constant(0), constant(0)), condition, step, limit)
 
     def _decided_later(
-        self, bounds: tuple[Operand, Operand], condition: Callable[[Any], Any] | None, step: Step
+        self,
+        bounds: tuple[Operand, Operand],
+        condition: Callable[[Any], Any] | None,
+        step: Step,
+        limit: Callable[[Any], Any] | None = None,
     ) -> Any:
         initial = list(self._carry.initial)
         while True:
             iteration = _Iteration(self._trace, initial, self._carry)
-            tested = iteration.record_condition(condition) if condition is not None else None
+            tested = None
+            if condition is not None:
+                tested = iteration.record_condition(condition, limit)
             following, _ = iteration.record(step, lambda y, index: ())
             self._check_strides(initial, following)
             written_to = [
@@ -147,14 +169,30 @@ class _Iteration:
         ]
         self._operands: list[list[Operand]] = []
 
-    def record_condition(self, condition: Callable[[Any], Any]) -> Body:
+    def record_condition(
+        self, condition: Callable[[Any], Any], limit: Callable[[Any], Any] | None
+    ) -> Body:
         """Record what decides whether there is another iteration."""
-        recorder = BodyRecorder(self._trace)
+        carry, what = self._carry.unflatten(self._inner), "while_loop's condition"
+
+        def both() -> Any:
+            holds = truth(condition(carry), what)
+            return holds if limit is None else limit(carry) & holds
+
+        recorder, output = self._recorded(both)
+        if limit is not None and not all(map(_only_reads, recorder.nodes)):
+            # Where the limit is reached, nothing of it may happen.
+            within = limit(carry)
+            recorder, output = self._recorded(
+                lambda: cond(within, lambda: truth(condition(carry), what) & True, lambda: False)
+            )
         self._recorders.append(recorder)
-        with recorder:
-            holds = truth(condition(self._carry.unflatten(self._inner)), "while_loop's condition")
-            output = self._trace.operand(holds)
         return recorder.body([output])
+
+    def _recorded(self, test: Callable[[], Any]) -> tuple[BodyRecorder, Operand]:
+        recorder = BodyRecorder(self._trace)
+        with recorder:
+            return recorder, self._trace.operand(test())
 
     def record(self, step: Step, stack: Callable[[Any, Any], Any]) -> tuple[list[Any], Any]:
         """Record the nodes; returns the next carry, and what `stack` makes of the rest."""
@@ -191,6 +229,11 @@ class _Iteration:
             )
         )
         return results
+
+
+def _only_reads(node: Any) -> bool:
+    """Whether a node can be there once more: it changes nothing, and reads what is there."""
+    return isinstance(node, Item) and not node.source.view.moving
 
 
 def _readonly_as(value: Any, like: Any) -> Any:

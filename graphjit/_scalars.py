@@ -34,42 +34,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-# What Numba compiles as well, of what is recorded.
-_OPERATORS = (
-    *(getattr(operator, name) for name in "add sub mul truediv floordiv mod neg pos".split()),
-    *(getattr(operator, name) for name in "and_ or_ xor lshift rshift invert".split()),
-    *(getattr(operator, name) for name in "lt le gt ge eq ne".split()),
-    *(abs, pow, round, int, min, max),
-)
-_MATHS = (
-    "acos acosh asin asinh atan atan2 atanh ceil copysign cos cosh degrees erf erfc exp expm1 fabs "
-    "floor fmod gamma hypot isfinite isinf isnan lgamma log log10 log1p log2 pow radians sin sinh "
-    "sqrt tan tanh trunc"
-)
-_UFUNCS = (
-    "sin cos tan arcsin arccos arctan arctan2 hypot sinh cosh tanh arcsinh arccosh arctanh exp "
-    "exp2 expm1 log log2 log10 log1p sqrt square absolute fabs floor ceil trunc add subtract "
-    "multiply divide true_divide negative minimum maximum less less_equal greater greater_equal "
-    "equal "
-    "not_equal logical_and logical_or logical_not deg2rad rad2deg isnan isinf isfinite"
-)
-_ON_DEVICES = frozenset(
-    [
-        *_OPERATORS,
-        *(getattr(math, name) for name in _MATHS.split()),
-        *(getattr(np, name) for name in _UFUNCS.split()),
-    ]
-)
-
-
-def runs_on_devices(function: Callable[..., Any]) -> bool:
-    """Whether kernels can compute a function of numbers that was recorded."""
-    try:
-        return function in _ON_DEVICES
-    except TypeError:  # not hashable
-        return False
-
-
 class UInt64Integer(int):
     """A Python integer beyond int64: Numba types it as uint64, Python goes on calculating."""
 

@@ -160,8 +160,11 @@ class Trace:
                 f"(at {where})"
             )
         type_ = type(np.zeros((), array.dtype).item())
-        if type_ not in (bool, int, float, complex):
-            raise TraceError(f"an element of {array.dtype} is no number (at {where})")
+        if type_ not in (bool, int, float, complex) or array.dtype == np.uint64:
+            raise TraceError(
+                f"an element of {array.dtype} can't be read as a number by a graph (at {where}): "
+                "those are bool, int64, float64 and complex128"
+            )
         ref = self._new_scalar(Scalar("item", None, (), type_, f"{array._name}.item()"))
         source = self._read(array._view.part(Layout((), (), array.dtype), 0))
         self.output(array)  # refuses what belongs elsewhere

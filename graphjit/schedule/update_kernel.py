@@ -217,12 +217,13 @@ class _Source:
             failure = self._schedule.failure
             word, length = self._word(), step.length
             lines += [
-                f"k = {self._name(types.int64)}({self.number(step.index)})",
+                f"given = {self._name(types.int64)}({self.number(step.index)})",
+                "k = given",
                 "if k < 0:",
                 f"    k += {length}",
                 f"if k < 0 or k >= {length}:",
                 f"    {word}[{failure}] = {place}",
-                f"    {word}[{failure + 1}] = k",
+                f"    {word}[{failure + 1}] = given",
                 f"    k = 0 if k < 0 else {length - 1}",
                 f"at += k * {step.stride}",
             ]

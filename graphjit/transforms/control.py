@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+from numba.cuda import types
 
 from graphjit._control import Body, Branch, Item, Loop
 from graphjit._device_control import (
@@ -25,6 +26,7 @@ from graphjit._device_control import (
     Move,
     Switch,
     While,
+    used,
 )
 from graphjit._errors import TraceError
 from graphjit._graph import Graph
@@ -44,7 +46,8 @@ from graphjit._nodes import (
     Work,
     constant,
 )
-from graphjit._scalars import runs_on_devices
+from graphjit.kernel import numba_types
+from graphjit.transforms.device_numbers import runs_on_devices
 from graphjit.transforms.names import Names
 from graphjit.transforms.own_results import rebuilt, with_own_results
 from graphjit.transforms.pools import with_pools
@@ -54,6 +57,8 @@ from graphjit.transforms.values import Lowered, Values
 # So many nodes are unrolled; in longer loops so many are, and the device counts.
 _UNROLLED_NODES = 2_000
 _CHUNK_NODES = 128
+# So many numbers and places at most are computed for that in one update, which Numba compiles.
+_CHUNK_NUMBERS = 16
 # Iterations at a time where only the run knows how many there are.
 _CHUNK = 8
 # So many nodes take some two seconds to schedule, and a CUDA graph as much memory as they need.
@@ -360,10 +365,11 @@ class _Control(Values):
 
     def _add_device_loop(self, loop: Loop, names: Names, lower: Number, upper: Number) -> None:
         """Let the device count, or test, and hand on."""
-        weight, chunk = max(1, _weight(loop.body)), 1
-        counted = isinstance(lower, Constant) and isinstance(upper, Constant)
-        if loop.condition is None and not _has_calls(loop.body):
-            chunk = max(1, _CHUNK_NODES // weight)
+        chunk, counted = 1, isinstance(lower, Constant) and isinstance(upper, Constant)
+        if loop.condition is None and _is_flat(loop.body):
+            numbers = self._numbers(loop, names)
+            chunk = max(1, _CHUNK_NODES // max(1, _weight(loop.body)))
+            chunk = max(1, min(chunk, _CHUNK_NUMBERS // max(1, numbers)))
             if not counted:
                 chunk = 1 if chunk < 2 * _CHUNK else _CHUNK
         run = self._entered(loop, names, lower, upper)
@@ -383,6 +389,25 @@ class _Control(Values):
         elif chunk > 1:
             self._repeat(run, 1, functools.partial(several, count=1))
         self._set_results(loop, names, carried)
+
+    def _numbers(self, loop: Loop, names: Names) -> int:
+        """How many numbers and places the device computes for an iteration."""
+        places, pending = set(), [carry.next for carry in loop.carries]
+        for node in loop.body.nodes:
+            for view in used(node):
+                if view.moving:
+                    places.add(view)
+                    pending += [step.index for step in view.moving]
+            values = getattr(node, "operands", ()) or (getattr(node, "value", None),)
+            pending += [value for value in values if isinstance(value, ScalarRef)]
+        seen: set[ScalarRef] = set()
+        while pending:
+            ref = pending.pop()
+            if isinstance(ref, ScalarRef) and ref not in seen and names.scalar(ref.index) is None:
+                seen.add(ref)
+                pending += self._given.scalars[ref.index].operands
+        # What is carried, and the index, isn't computed.
+        return len(places) + sum(bool(self._given.scalars[ref.index].function) for ref in seen)
 
     def _add_calling_loop(self, loop: Loop, names: Names, bounds: range, period: int) -> None:
         """Let the host be called in the last of so many iterations, and again."""
@@ -604,8 +629,27 @@ class _Control(Values):
         """An index within bounds."""
         if self._type(index) in (bool, np.bool_):
             return self._computed(int, (index,), int, where)
+        if numba_types.class_type(self._type(index)) == types.uint64:
+            # Numba compares it with an int64 as floats.
+            last = constant(np.uint64(count - 1))
+            return self._computed(min, (index, last), int, where)
         least = self._computed(max, (index, constant(0)), int, where)
         return self._computed(min, (least, constant(count - 1)), int, where)
+
+
+def _is_flat(body: Body) -> bool:
+    """Whether a body is nothing but pieces of work and loops of so many of them."""
+    return all(
+        isinstance(node, Work)
+        or (
+            isinstance(node, Loop)
+            and isinstance(node.lower, Constant)
+            and isinstance(node.upper, Constant)
+            and node.condition is None
+            and _is_flat(node.body)
+        )
+        for node in body.nodes
+    )
 
 
 def _has_calls(body: Body) -> bool:

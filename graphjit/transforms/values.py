@@ -25,7 +25,8 @@ from graphjit._nodes import (
     View,
     constant,
 )
-from graphjit._scalars import applied, runs_on_devices
+from graphjit._scalars import applied
+from graphjit.transforms.device_numbers import conversions, device_form, refusal
 from graphjit.transforms.names import Names
 from graphjit.transforms.region import Region, State
 
@@ -102,6 +103,9 @@ class Values:
     def _pointed_to(self, view: View) -> View:
         """A view that moves with numbers of the device, through a pointer of its own."""
         low, high = view.layout.extent
+        if any(step.length == 0 for step in view.moving):
+            # Out of bounds, which is said if it comes to that: there is no element to point to.
+            view = self._nowhere(view)
 
         def point() -> tuple[State, Any]:
             target = self._pointer(high - low, self._buffers[view.buffer].name)
@@ -113,6 +117,11 @@ class Values:
         target = self._region.assigned(view, needs, point)
         assert isinstance(target, int)
         return View(target, -low, view.layout)
+
+    def _nowhere(self, view: View) -> View:
+        """Memory for what isn't there."""
+        moving = tuple(dataclasses.replace(step, stride=0) for step in view.moving)
+        return dataclasses.replace(self._temporary(view.layout, "nothing"), moving=moving)
 
     def _scaled(self, step: Moving, index: Any) -> int:
         """The bytes of a constant index."""
@@ -153,12 +162,7 @@ class Values:
             operands += (value,)
         if any(isinstance(o, StateRef) for o in operands):
             assert scalar.function is not None
-            if not runs_on_devices(scalar.function):
-                raise TraceError(
-                    f"{scalar.op} can't be computed on the device (at {scalar.location}); compute "
-                    "it in a kernel, from arrays"
-                )
-            return self._computed(scalar.function, operands, scalar.type, scalar.location)
+            return self._on_device(scalar, operands)
         made = self._made.get((index, operands))
         if made is None:
             values = [o.value for o in operands if isinstance(o, Constant)]
@@ -169,6 +173,27 @@ class Values:
                 made = self._new_scalar(dataclasses.replace(scalar, operands=refs))
             self._made[index, operands] = made
         return made
+
+    def _on_device(self, scalar: Scalar, operands: tuple[Number, ...]) -> StateRef:
+        """A recorded operation, on what only the device knows."""
+        assert scalar.function is not None
+        classes = [self._type(operand) for operand in operands]
+        reason = refusal(scalar.function, operands, classes)
+        if reason:
+            raise TraceError(
+                f"{scalar.op} can't be computed on the device (at {scalar.location}): {reason}"
+            )
+        converted: list[Number] = []
+        wanted = conversions(scalar.function, classes)
+        for operand, class_ in zip(operands, wanted, strict=True):
+            if class_ is None:
+                converted.append(operand)
+            elif isinstance(operand, Constant):
+                converted.append(constant(class_(operand.value)))
+            else:
+                converted.append(self._computed(class_, (operand,), class_, scalar.location))
+        function = device_form(scalar.function)
+        return self._computed(function, tuple(converted), scalar.type, scalar.location)
 
     def _computed(
         self,

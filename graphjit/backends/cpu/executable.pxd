@@ -7,7 +7,6 @@ from graphjit.backends.cpu.program cimport Program
 cdef class CPUExecutable(Executable):
     cdef object _schedule
     cdef bint _has_scalars
-    cdef bint _has_state
     cdef ScalarWords _scalar_words
     cdef HostMemory _arena
     cdef list _kernels

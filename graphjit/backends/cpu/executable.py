@@ -20,8 +20,6 @@ from graphjit.backends.executable import Executable, Pointers
 from graphjit.schedule.scalar_words import ScalarWords
 from graphjit.schedule.schedule import Schedule
 
-_FAILURE = struct.Struct("<qq")
-
 # Named, since Cython takes the bare type for one of C in signatures of compiled functions.
 Words = tuple[int, ...]
 
@@ -45,8 +43,10 @@ class CPUExecutable(Executable):
         slot_buffer = slots_for(schedule.words)
         steps = Steps(schedule, ctypes.addressof(slot_buffer), self._arena.address)
         self._kernels = steps.kept
-        self._program = Program(steps.items, schedule.words, slot_buffer=slot_buffer)
-        self._has_state = schedule.has_state
+        failure = schedule.failure if schedule.has_state else -1
+        self._program = Program(
+            steps.items, schedule.words, slot_buffer=slot_buffer, failure=failure
+        )
         self._slots = struct.Struct(f"<{schedule.slots}Q")
         self._static = tuple(self._static_inputs()) if inputs == "copy" else ()
         self._turn = Turn("the replay of a graph")
@@ -83,9 +83,9 @@ class CPUExecutable(Executable):
         values = [*pointers, self._arena.address]
         if words:
             values += words
-        self._program.run(self._slots, values)
-        if self._has_state:
-            _raise_failure(self._schedule, self._program.slot_buffer)
+        place, index = self._program.run(self._slots, values)
+        if place:
+            _raise_failure(self._schedule, place, index)
 
     @property
     def nbytes(self) -> int:
@@ -107,16 +107,13 @@ class CPUExecutable(Executable):
             yield slot, HostMemory(high - low), layout, written
 
 
-def _raise_failure(schedule: Schedule, slots: Any) -> None:
-    """Raise IndexError if an index was out of bounds in the last replay."""
-    place, index = _FAILURE.unpack_from(slots, 8 * schedule.failure)
-    if place:
-        _FAILURE.pack_into(slots, 8 * schedule.failure, 0, 0)
-        step = schedule.indices[place - 1]
-        raise IndexError(
-            f"index {index} was out of bounds for an axis of {step.length} elements "
-            f"(at {step.location})"
-        )
+def _raise_failure(schedule: Schedule, place: Any, index: Any) -> None:
+    """Raise IndexError for an index that was out of bounds."""
+    step = schedule.indices[place - 1]
+    raise IndexError(
+        f"index {index} was out of bounds for an axis of {step.length} elements "
+        f"(at {step.location})"
+    )
 
 
 def _copy(layout: Layout, source: int, target: int) -> None:

@@ -4,6 +4,8 @@ from graphjit._locks cimport Turn
 cdef object _CURSOR
 cdef object run_signal_handlers
 cdef int _CALLS
+cdef object _FAILURE
+cdef tuple _NO_FAILURE
 
 cdef class Program:
     cdef object __weakref__
@@ -14,6 +16,7 @@ cdef class Program:
     cdef object _cursor
     cdef bint _spread
     cdef object _steps
+    cdef long long _failure
     cdef object _scratch_bytes
     cdef public object _native
     cdef bint _closed

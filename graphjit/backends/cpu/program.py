@@ -221,6 +221,11 @@ _RELOCATION = struct.Struct("=QQq")
 _LATE = struct.Struct("=QQqq")
 _CURSOR = struct.Struct("=qqQ")
 _CALLS = 2
+_FAILURE = struct.Struct("<qq")
+_NO_FAILURE = (0, 0)
+
+# Named, since Cython takes the bare type for one of C in signatures of compiled functions.
+Pair = tuple[int, int]
 _CURSOR_OFFSET = 16
 
 
@@ -435,6 +440,8 @@ class Program:
         Who runs large steps; the shared pool if None.
     slot_buffer : ctypes array, optional
         Memory for the slots.
+    failure : int, optional
+        Steps say in this slot what failed, and in the next more about it.
 
     Attributes
     ----------
@@ -453,6 +460,7 @@ class Program:
         slots: int,
         pool: Pool | None = None,
         slot_buffer: Any = None,
+        failure: int = -1,
     ) -> None:
         for step in steps:
             _check(step, slots, len(steps))
@@ -465,6 +473,7 @@ class Program:
         self._spread = any(count > 1 for _, _, count in chunks)
         needed = (step.scratch_bytes for step in steps if isinstance(step, Step))
         self._scratch_bytes = max(needed, default=0)
+        self._failure = 8 * failure
         self._native = _replay(native_pool().run)
         self._closed = False
         # A program that needs no workers has its own turn and scratch: it does not queue.
@@ -472,7 +481,7 @@ class Program:
         own = 0 if self._spread else self._scratch_bytes
         self._scratch, self._scratch_address = aligned_buffer(own)
 
-    def run(self, slots: struct.Struct | None = None, values: Iterable[Any] = ()) -> None:
+    def run(self, slots: struct.Struct | None = None, values: Iterable[Any] = ()) -> Pair:
         """Replay all steps with what is in `slot_buffer`, written anew if `slots` is given.
 
         Python runs again every 50 ms or so, between steps or between the chunks of a large step,
@@ -485,6 +494,11 @@ class Program:
             Layout of the slots.
         values : iterable
             What to write into them.
+
+        Returns
+        -------
+        tuple of int
+            What failed, and more about it; zeros if nothing did.
 
         Raises
         ------
@@ -500,11 +514,16 @@ class Program:
                 raise ClosedError("this compiled function was closed")
             if slots is not None:
                 slots.pack_into(self.slot_buffer, 0, *values)
+            if self._failure >= 0:
+                _FAILURE.pack_into(self.slot_buffer, self._failure, 0, 0)
             if self._spread:
                 self._run_spread(self._pool.crew())
             else:
                 _CURSOR.pack_into(self._memory, self._cursor, -1, 0, self._scratch_address)
                 self._play(None)
+            if self._failure >= 0:
+                return _FAILURE.unpack_from(self.slot_buffer, self._failure)
+            return _NO_FAILURE
         finally:
             self._turn.leave()
 
