@@ -6,6 +6,7 @@ import operator
 import re
 from typing import Any
 
+import numpy as np
 import optree
 
 from graphjit._array import Array
@@ -67,15 +68,33 @@ class CarryTree:
             ) from None
         checked = []
         for leaf, initial, name in zip(leaves, self.initial, self.names, strict=True):
-            value = self._trace.traced(leaf, name)
+            value = _as_class_of(initial, self._trace.traced(leaf, name))
             before, after = described(initial), described(value)
             if before != after:
                 raise TraceError(
                     f"{self._owner}'s {body} changes {name} from {before} to {after} "
                     f"(at {user_location()}); it must be like what {self._reference}"
+                    if self._what == "carry"
+                    else f"{self._owner}'s {body} gives {name} as {after}, and {self._reference} "
+                    f"{before} (at {user_location()})"
                 )
             checked.append(value)
         return checked
+
+
+def _as_class_of(initial: Any, value: Any) -> Any:
+    """A number of a class of the same bits as another's, as one of that class."""
+    numbers = (ScalarTracer, *SCALARS)
+    if not isinstance(initial, numbers) or not isinstance(value, numbers):
+        return value
+    wanted, given = class_of(initial), class_of(value)
+    if wanted is given or wanted.__name__ == "UInt64Integer" or given.__name__ == "UInt64Integer":
+        return value
+    if np.dtype(wanted) != np.dtype(given):
+        return value
+    if isinstance(value, ScalarTracer):
+        return value._live().scalar_op(wanted.__name__, wanted, (value,))
+    return wanted(value)
 
 
 def alike(before: Any, after: Any) -> bool:

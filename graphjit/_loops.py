@@ -176,7 +176,7 @@ def while_loop(
     if limit is None:
         loop = RecordedLoop("while_loop", trace, carry)
         return loop.as_long_as(cond, lambda index, carry: (once(carry), ()))
-    loop = RecordedLoop("while_loop", trace, (carry, 0))
+    loop = RecordedLoop("while_loop", trace, (carry, 0), is_counted=True)
 
     last, _ = loop.as_long_as(
         lambda counted: cond(counted[0]),

@@ -37,11 +37,16 @@ class RecordedLoop:
         Where.
     carry : pytree
         What the first iteration is given.
+    is_counted : bool
+        Whether that is a pair of what the user gave and a count.
     """
 
-    def __init__(self, name: str, trace: Trace, carry: Any) -> None:
+    def __init__(self, name: str, trace: Trace, carry: Any, is_counted: bool = False) -> None:
         self._name, self._trace = name, trace
         self._carry = CarryTree(name, trace, carry)
+        if is_counted:
+            names = self._carry.names
+            self._carry.names = [name.replace("carry[0]", "carry", 1) for name in names]
         self._stacks: list[ArrayTracer] | None = None
         self._length = 0
 

@@ -99,9 +99,9 @@ class Tracer:
 
     def __bool__(self) -> bool:
         self._concrete(
-            "bool() (an if, while, and, or, not)",
-            "a branch on it would freeze one side; use gj.cond or gj.while_loop, decide inside a "
-            "kernel, or make the argument static (static_argnames)",
+            "bool() (an if, while, and, or, not, min, max)",
+            "a branch on it would freeze one side; use gj.cond, gj.while_loop or np.minimum, "
+            "decide inside a kernel, or make the argument static (static_argnames)",
         )
 
     def __str__(self) -> str:

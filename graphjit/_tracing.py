@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
 from typing import Any
 
@@ -19,7 +18,7 @@ from graphjit._refusals import refused_by_others
 from graphjit._signature import Arguments, Key, Signature
 from graphjit._stages import ArgumentLeaf, DynamicLeaf, FixedLeaf, Options, Traced
 from graphjit._trace import Trace
-from graphjit._tracers import ScalarTracer, Tracer
+from graphjit._tracers import Tracer
 
 
 def trace(
@@ -61,10 +60,9 @@ def trace(
             stand_in_for(statics[name]) if name in statics else dynamic[name]
             for name in signature.names
         )
-        has_numbers = any(isinstance(tracer, ScalarTracer) for tracer in tracers)
         places = (place for guard in guards for place in guard.places())
         try:
-            with standing_in(places) if has_numbers else contextlib.nullcontext():
+            with standing_in(places):
                 result = signature.call(function, values)
         except Exception as error:
             refused = refused_by_others(error)

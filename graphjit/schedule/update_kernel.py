@@ -222,8 +222,9 @@ class _Source:
                 "if k < 0:",
                 f"    k += {length}",
                 f"if k < 0 or k >= {length}:",
-                f"    {word}[{failure}] = {place}",
-                f"    {word}[{failure + 1}] = given",
+                f"    if {word}[{failure}] == 0:",
+                f"        {word}[{failure}] = {place}",
+                f"        {word}[{failure + 1}] = given",
                 f"    k = 0 if k < 0 else {length - 1}",
                 f"at += k * {step.stride}",
             ]

@@ -79,7 +79,8 @@ _UFUNCS = {
     np.maximum: np.maximum,
 }
 _FORMS: dict[Any, Callable[..., Any]] = {
-    **{f: f for f in (abs, pow, round, int, min, max)},
+    **{f: f for f in (abs, pow, round, bool, int, float, complex, min, max)},
+    **{f: f for f in (np.bool_, np.int64, np.float64, np.complex128)},
     **{f: f for f in (getattr(operator, name) for name in _OPERATORS.split())},
     **{f: f for f in (getattr(math, name) for name in _MATHS.split())},
     **_UFUNCS,
