@@ -1,10 +1,11 @@
-"""The example programs, small, against independent NumPy."""
+"""The example programs, small, against independent NumPy and SciPy."""
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from examples import gray_scott, heat
+import graphjit as gj
+from examples import adaptive_ode, conjugate_gradient, gray_scott, heat
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +85,93 @@ def test_gray_scott_agrees_with_numpy(tmp_path, capsys):
         np.testing.assert_allclose(pictures[index], expected, atol=2e-5)
     with Image.open(out) as picture:
         assert picture.size[0] > 1000
+
+
+@pytest.mark.parametrize("jacobi", [True, False])
+def test_conjugate_gradient_agrees_with_scipy(jacobi, capsys):
+    result = conjugate_gradient.main("bar", tolerance=1e-10, jacobi=jacobi)
+    a, b = conjugate_gradient.example("bar")
+    assert abs(a - a.T).max() == 0 and np.linalg.eigvalsh(a.toarray())[0] > 0
+    assert np.linalg.norm(b - a @ result.x) < 2e-10 * np.linalg.norm(b)
+    assert result.error < 1e-11 and result.residual <= 1e-10
+    assert abs(result.iterations - result.scipy_iterations) <= 2
+    assert f"{result.iterations} with one launch" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("matrix", conjugate_gradient.MATRICES)
+def test_conjugate_gradient_ends_by_residual_or_count(matrix):
+    a, b = conjugate_gradient.example(matrix)
+    arguments = [gj.array(x) for x in (a.data, a.indices, a.indptr, b, 1 / a.diagonal())]
+    counts = []
+    for tolerance, limit in ((1e-4, 1000), (1e-8, 1000), (1e-8, 3), (1.0, 1000)):
+        x, iterations, residual = conjugate_gradient.solve(
+            *arguments, tolerance, max_iterations=limit
+        )
+        found = np.linalg.norm(b - a @ x.copy_to_host())
+        assert residual.item() == pytest.approx(found, rel=1e-4)
+        assert (found <= 1.001 * tolerance * np.linalg.norm(b)) == (limit == 1000)
+        counts.append(iterations.item())
+    assert 3 < counts[0] < counts[1] < 1000 and counts[2:] == [3, 0]
+
+
+def test_conjugate_gradient_of_nothing():
+    a, b = conjugate_gradient.example("knot")
+    arguments = [gj.array(x) for x in (a.data, a.indices, a.indptr, 0 * b, 1 / a.diagonal())]
+    x, iterations, residual = conjugate_gradient.solve(*arguments, 1e-10, max_iterations=10)
+    assert not x.copy_to_host().any() and iterations.item() == 0 and residual.item() == 0
+
+
+@pytest.fixture(scope="module")
+def orbits(tmp_path_factory):
+    out = tmp_path_factory.mktemp("orbits") / "made" / "orbits.png"
+    return adaptive_ode.main(satellites=3, out=out), out
+
+
+def test_orbits_agree_with_scipy(orbits):
+    result, _ = orbits
+    assert result.error < 1e-6 and result.gap < 1e-6
+    assert result.times[0] == 0 and result.times[-1] == pytest.approx(adaptive_ode.PERIOD, 1e-15)
+    steps = np.diff(result.times)
+    assert steps.min() > 0 and steps.max() > 100 * steps.min()  # it adapts
+    assert result.rejected > 0
+
+
+def test_orbits_keep_jacobis_integral(orbits):
+    x, y, u, v = orbits[0].path.swapaxes(0, 1)
+    moon = adaptive_ode.MOON
+    earth_distance, moon_distance = np.hypot(x + moon, y), np.hypot(x - 1 + moon, y)
+    potential = x**2 + y**2 + 2 * (1 - moon) / earth_distance + 2 * moon / moon_distance
+    integral = potential - u**2 - v**2
+    np.testing.assert_allclose(integral - integral[0], 0, atol=1e-5)
+
+
+def test_orbits_are_drawn(orbits):
+    with Image.open(orbits[1]) as picture:
+        assert picture.size[0] > 1000
+
+
+def test_orbits_do_what_eager_launches_do():
+    state = gj.array(adaptive_ode.at_start(2, 1e-4))
+    for end, attempts in ((0.5, 200), (17.0, 20), (0.0, 5)):
+        found, expected = (
+            [np.asarray(getattr(x, "copy_to_host", lambda x=x: x)()) for x in results]
+            for results in (
+                fly(state, end, 1e-9, attempts=attempts)
+                for fly in (adaptive_ode.fly, adaptive_ode.fly.__wrapped__)
+            )
+        )
+        accepted, rejected = found[2], found[3]
+        assert accepted + rejected <= attempts and (found[1] == end) == (attempts != 20)
+        for left, right in zip(found[:4], expected[:4], strict=True):
+            np.testing.assert_allclose(left, right, rtol=1e-9)
+        np.testing.assert_allclose(found[5][:accepted], expected[5][:accepted], rtol=1e-9)
+
+
+def test_a_tighter_tolerance_takes_more_steps_and_errs_less(tmp_path):
+    coarse, fine = (
+        adaptive_ode.main(satellites=1, tolerance=tolerance, out=tmp_path / "orbits.png")
+        for tolerance in (1e-7, 1e-10)
+    )
+    # Of order 5: a thousandth of the error takes about 4 times as many steps.
+    assert 3 < len(fine.times) / len(coarse.times) < 5
+    assert fine.error < coarse.error / 100
