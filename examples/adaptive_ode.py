@@ -2,10 +2,11 @@
 
 A satellite in the plane in which the Earth and the Moon circle each other, and which turns with
 them (the restricted three-body problem). R. F. Arenstorf found orbits that close ("Periodic
-solutions of the restricted three body problem", American Journal of Mathematics 85, 1963); this one
-passes close by the Moon, where steps must be hundreds of times shorter than elsewhere. Its numbers
-are those of E. Hairer, S. P. Nørsett and G. Wanner, "Solving Ordinary Differential Equations I",
-II.0. With it fly satellites that set out a little slower or faster, all with the same steps.
+solutions of the restricted three body problem representing analytic continuations of Keplerian
+elliptic motions", American Journal of Mathematics 85, 1963); this one passes close by the Moon,
+where steps must be hundreds of times shorter than elsewhere. Its numbers are those of E. Hairer,
+S. P. Nørsett and G. Wanner, "Solving Ordinary Differential Equations I", II.0. With it fly
+satellites that set out a little slower or faster, all with the same steps.
 
 The method is the pair of orders 5 and 4 of J. R. Dormand and P. J. Prince ("A family of embedded
 Runge-Kutta formulae", Journal of Computational and Applied Mathematics 6, 1980). The steps are a
