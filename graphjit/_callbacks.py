@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import optree
 
 from graphjit._array import Array
-from graphjit._carry import number
 from graphjit._device_control import HostCall
 from graphjit._eager_loops import eager_iterations
 from graphjit._location import user_location
+from graphjit._nodes import Operand, constant
+from graphjit._pytrees import flatten
 from graphjit._trace import current
-from graphjit._tracers import ArrayTracer
+from graphjit._tracers import ArrayTracer, Tracer
 
 
 def host_callback(fn: Callable[..., Any], *values: Any, every: int = 1) -> None:
@@ -27,9 +30,9 @@ def host_callback(fn: Callable[..., Any], *values: Any, every: int = 1) -> None:
     Parameters
     ----------
     fn : callable
-        What to call; its result is ignored. It is given NumPy arrays of its own and numbers.
-    *values : array or number
-        What to call it with.
+        What to call; its result is ignored.
+    *values : pytree
+        What to call it with: it is given NumPy arrays of its own in place of arrays, and numbers.
     every : int
         Call it in each so manyth iteration of the loop around it only: the first time after
         ``every - 1`` others.
@@ -61,17 +64,24 @@ def host_callback(fn: Callable[..., Any], *values: Any, every: int = 1) -> None:
     if trace is None:
         _call_now(fn, values, period)
         return
-    traced = [
-        trace.traced(value, f"value {place} of host_callback") for place, value in enumerate(values)
-    ]
-    operands = tuple(
-        trace.operand(value if isinstance(value, ArrayTracer) else number(value, "a value"))
-        for value in traced
-    )
-    reads = tuple(trace.output(value) for value in traced if isinstance(value, ArrayTracer))
-    trace.nodes.append(
-        HostCall(fn, operands, period, reads, user_location())  # type: ignore[arg-type]
-    )
+    leaves, tree = flatten(values)
+    operands: list[Operand] = []
+    reads = []
+    for leaf in leaves:
+        is_array = isinstance(leaf, np.ndarray) or hasattr(type(leaf), "__cuda_array_interface__")
+        if is_array or isinstance(leaf, Tracer):
+            leaf = trace.traced(leaf, "a value of host_callback")
+        if isinstance(leaf, ArrayTracer):
+            reads.append(trace.output(leaf))
+        operands.append(trace.operand(leaf) if isinstance(leaf, Tracer) else constant(leaf))
+    called = functools.partial(_call_with, fn, tree)
+    call = HostCall(called, tuple(operands), period, tuple(reads), user_location())  # type: ignore[arg-type]
+    trace.nodes.append(call)
+
+
+def _call_with(fn: Callable[..., Any], tree: Any, *leaves: Any) -> None:
+    """Call a function with a tree of these leaves."""
+    fn(*optree.tree_unflatten(tree, leaves))
 
 
 def _call_now(fn: Callable[..., Any], values: tuple[Any, ...], period: int) -> None:
@@ -79,4 +89,10 @@ def _call_now(fn: Callable[..., Any], values: tuple[Any, ...], period: int) -> N
     iterations = eager_iterations()
     done = iterations[-1] if iterations else 0
     if (done + 1) % period == 0:
-        fn(*(np.array(v.copy_to_host()) if isinstance(v, Array) else v for v in values))
+        leaves, tree = flatten(values)
+        is_array = [isinstance(leaf, (Array, np.ndarray)) for leaf in leaves]
+        own = (
+            np.array(leaf.copy_to_host() if isinstance(leaf, Array) else leaf) if array else leaf
+            for leaf, array in zip(leaves, is_array, strict=True)
+        )
+        _call_with(fn, tree, *own)

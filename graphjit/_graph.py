@@ -178,7 +178,7 @@ class Graph:
         elif isinstance(node, Fill):
             text = f"fill({self._operand(node.value)} -> {self._access(node.target)})"
         elif isinstance(node, HostCall):
-            name = getattr(node.function, "__name__", "a callable")
+            name = getattr(getattr(node.function, "args", [node.function])[0], "__name__", "call")
             values = ", ".join(self._operand(value) for value in node.values)
             text = f"host {name}({values})" + (f" every {node.every}" if node.every > 1 else "")
         elif isinstance(node, Update):
