@@ -114,6 +114,14 @@ class Schedule:
             for step in each.view.moving
         )
 
+    def index_error(self, place: int, index: int) -> IndexError:
+        """The error for what the slots from `failure` on hold."""
+        step = self.indices[place - 1]
+        return IndexError(
+            f"index {index} was out of bounds for an axis of {step.length} elements in "
+            f"{self.graph.name} (at {step.location})"
+        )
+
     @functools.cached_property
     def _places(self) -> dict[int, Address]:
         places = {buffer: Address(slot) for slot, buffer in enumerate(self.externals)}

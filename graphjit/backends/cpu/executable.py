@@ -85,7 +85,7 @@ class CPUExecutable(Executable):
             values += words
         place, index = self._program.run(self._slots, values)
         if place:
-            _raise_failure(self._schedule, place, index)
+            raise self._schedule.index_error(place, index)
 
     @property
     def nbytes(self) -> int:
@@ -105,15 +105,6 @@ class CPUExecutable(Executable):
         for slot, layout, written in self._schedule.copyable_inputs():
             low, high = layout.extent
             yield slot, HostMemory(high - low), layout, written
-
-
-def _raise_failure(schedule: Schedule, place: Any, index: Any) -> None:
-    """Raise IndexError for an index that was out of bounds."""
-    step = schedule.indices[place - 1]
-    raise IndexError(
-        f"index {index} was out of bounds for an axis of {step.length} elements "
-        f"(at {step.location})"
-    )
 
 
 def _copy(layout: Layout, source: int, target: int) -> None:

@@ -105,6 +105,7 @@ class CUDABackend:
         from cuda.bindings import driver
 
         from graphjit.backends.cuda.driver import activate, check
+        from graphjit.backends.cuda.failures import raise_failures
 
         host = np.empty(layout.shape, layout.dtype)
         if layout.size == 0:
@@ -119,6 +120,7 @@ class CUDABackend:
             source = staging.address
         # The elements may come from any stream, this thread's or another's.
         check(driver.cuCtxSynchronize(), "waiting for the device")
+        raise_failures()
         check(driver.cuMemcpyDtoH(host.ctypes.data, source, host.nbytes), "copying to the host")
         del staging
         return host
@@ -205,9 +207,11 @@ class CUDABackend:
         from cuda.bindings import driver
 
         from graphjit.backends.cuda.driver import activate, check
+        from graphjit.backends.cuda.failures import raise_failures
 
         activate(device.index)
         check(driver.cuCtxSynchronize(), "waiting for the device")
+        raise_failures()
 
     def _launch(self, launch: Any, addresses: tuple[int, ...], stream: Any) -> None:
         from cuda.bindings import driver

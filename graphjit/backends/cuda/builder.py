@@ -116,7 +116,7 @@ class GraphBuilder:
 
     def _add_slots(self) -> list[Any]:
         """Add the nodes that write what calls give into the slots."""
-        size = self._schedule.words + _WRITTEN
+        size = self._schedule.words
         memory = self._allocate(8 * size)
         self.memory.append(memory)
         self.slots = memory.address
@@ -129,7 +129,8 @@ class GraphBuilder:
                 StateRef(slot) if slot < given else constant(np.uint64(0))
                 for slot in range(first, first + _WRITTEN)
             )
-            operands = (View(SLOTS, 0, layout), constant(first), *values)
+            count = min(_WRITTEN, given - first)
+            operands = (View(SLOTS, 0, layout), constant(first), constant(count), *values)
             launch = GeneratedLaunch(_write_slots(), operands, (1, 1, 1), (1, 1, 1))
             image = pack_launch(
                 launch.kernel, operands, self._address, lambda ref, type_: ref.index
@@ -334,11 +335,14 @@ def _make_cooperative(handle: Any) -> None:
 
 @functools.cache
 def _write_slots() -> Any:
-    """The kernel that writes `_WRITTEN` slots, from the first on."""
-    lines = [f"    slots[first + {index}] = values[{index}]" for index in range(_WRITTEN)]
-    text = "\n".join(["def write_slots(slots, first, values):", *lines, ""])
+    """The kernel that writes up to `_WRITTEN` slots, from the first on."""
+    lines = [
+        f"    if {index} < count:\n        slots[first + {index}] = values[{index}]"
+        for index in range(_WRITTEN)
+    ]
+    text = "\n".join(["def write_slots(slots, first, count, values):", *lines, ""])
     array = numba_types.array_type(Layout((1,), (8,), np.dtype(np.uint64)))
-    argtypes = (array, types.int64, types.UniTuple(types.uint64, _WRITTEN))
+    argtypes = (array, types.int64, types.int64, types.UniTuple(types.uint64, _WRITTEN))
     return frontend.kernel_ir(generated("write_slots", text, {}), argtypes)
 
 

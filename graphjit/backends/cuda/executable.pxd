@@ -10,4 +10,5 @@ cdef class CUDAExecutable(Executable):
     cdef ScalarWords _scalar_words
     cdef list _kept
     cdef object _program
+    cdef object _watched
     cdef public Instances _instances

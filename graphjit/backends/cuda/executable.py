@@ -13,6 +13,7 @@ from graphjit._memory import Memory
 from graphjit.backends.binding_stats import BindingStats
 from graphjit.backends.cuda.builder import GraphBuilder
 from graphjit.backends.cuda.driver import activate, check
+from graphjit.backends.cuda.failures import note_launch
 from graphjit.backends.cuda.host_program import HostProgram
 from graphjit.backends.cuda.instances import Instances
 from graphjit.backends.cuda.nodes import StaticInput
@@ -57,6 +58,8 @@ class CUDAExecutable(Executable):
         built = GraphBuilder(schedule, self._arena, memory)
         self._kept: list[Any] = built.kept
         self._program: Any = None
+        # Where replays say which index was out of bounds.
+        self._watched: Any = built.memory[0] if schedule.indices else None
         try:
             if schedule.has_calls:
                 self._program = HostProgram(schedule, built, download)
@@ -87,6 +90,8 @@ class CUDAExecutable(Executable):
         else:
             bind = functools.partial(self._instances.launch, pointers, words, stream)
             self._program.run(bind, stream)
+        if self._watched is not None:
+            note_launch(self._schedule, self._watched)
 
     @property
     def nbytes(self) -> int:
