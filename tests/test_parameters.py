@@ -11,7 +11,7 @@ from numba import cuda
 from numba.cuda import types
 
 from graphjit.kernel import frontend
-from graphjit.kernel.parameters import moving_first, reordered
+from graphjit.kernel.parameters import indirect, moving_first, reordered, waiting
 
 FLAT = types.float32[::1]
 ARGUMENTS = FLAT, types.int64, types.Tuple((types.float64[:, :], types.float64)), types.complex64
@@ -66,3 +66,44 @@ def test_ir_of_something_else():
     assert reordered(text, "other", (0, 1, 2)) is None
     assert reordered(text, "k", (0, 1)) is None
     assert reordered("", "k", ()) is None
+
+
+def test_parameters_that_a_kernel_loads():
+    library, entry = frontend._lower(several, ARGUMENTS)
+    (text,) = [text for text in library.llvm_strs if f'define void @"{entry}"(' in text]
+    kernel = frontend.kernel_ir(several, ARGUMENTS)
+    pointers = [leaf.data for leaf in kernel.leaves if leaf.data is not None]
+    numbers = [leaf.first for leaf in kernel.leaves if leaf.data is None]
+    made = indirect(text, entry, frozenset([*pointers, *numbers]))
+    module = llvm.parse_assembly(made)
+    module.verify()
+    before = [a.name for a in llvm.parse_assembly(text).get_function(entry).arguments]
+    after = [(a.name, str(a.type)) for a in module.get_function(entry).arguments]
+    expected = []
+    for index, name in enumerate(before):
+        if index in pointers:
+            expected += [f"{name}.at", f"{name}.add"]
+        else:
+            expected.append(f"{name}.at" if index in numbers else name)
+    assert [name for name, _ in after] == expected
+    assert all(type_ == "i64" for name, type_ in after if name.endswith((".at", ".add")))
+    # The kernel's own instructions are as they were.
+    bodies = [
+        [
+            str(i)
+            for block in llvm.parse_assembly(t).get_function(entry).blocks
+            for i in block.instructions
+        ]
+        for t in (text, made)
+    ]
+    assert bodies[1][-len(bodies[0]) :] == bodies[0]
+    assert indirect(text, "another", frozenset([0])) is None
+
+
+def test_a_kernel_that_waits():
+    library, entry = frontend._lower(several, ARGUMENTS)
+    (text,) = [text for text in library.llvm_strs if f'define void @"{entry}"(' in text]
+    made = waiting(text, entry)
+    block = next(iter(llvm.parse_assembly(made).get_function(entry).blocks))
+    assert "griddepcontrol.wait" in str(next(iter(block.instructions)))
+    assert waiting(text, "another") is None
