@@ -111,7 +111,9 @@ def while_loop(
     """Run ``carry = body(carry)`` as long as ``cond(carry)`` is true.
 
     In a graphed function the loop runs on the device: the host launches it once and waits for
-    nothing. Both functions are traced once.
+    nothing. Both functions are traced once. Numbers are computed as Numba computes them: integers
+    have 64 bits, and a division by zero raises nothing. On the CPU Ctrl-C ends a loop; on a GPU
+    nothing ends one that goes on for ever but `max_iterations`.
 
     Parameters
     ----------
@@ -131,8 +133,9 @@ def while_loop(
     Returns
     -------
     pytree
-        The last carry; the one given if the condition doesn't hold for that. Numbers that leave the
-        graphed function come as arrays without axes.
+        The last carry; the one given if the condition doesn't hold for that. Arrays that leave the
+        graphed function have memory of their own unless the body returns them as they were given,
+        and numbers that leave it are arrays without axes.
 
     Raises
     ------

@@ -8,7 +8,6 @@ from typing import Any
 
 from numba import cuda
 
-from graphjit._nodes import Operand
 from graphjit.kernel.ir import KernelIR
 
 
@@ -27,7 +26,7 @@ class GeneratedLaunch:
     """
 
     kernel: KernelIR
-    operands: tuple[Operand, ...]
+    operands: tuple[Any, ...]
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int = 0

@@ -1,9 +1,9 @@
 from graphjit._locks cimport Turn
 
 # C variables: a compiled module looks its Python globals up at every use.
-cdef object _CURSOR
+cdef object CURSOR
 cdef object run_signal_handlers
-cdef int _CALLS
+cdef int CALLS
 cdef object _FAILURE
 cdef tuple _NO_FAILURE
 
