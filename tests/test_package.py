@@ -157,6 +157,7 @@ def test_requirements():
         "numba-cuda",
         "numpy",
         "optree",
+        "tqdm",
     ]
 
 
