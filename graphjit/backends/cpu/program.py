@@ -23,7 +23,6 @@ from graphjit.backends.cpu.program_native import (
     CALLS,
     CURSOR,
     CURSOR_OFFSET,
-    LATE,
     PROGRAM,
     RECORD,
     RELOCATION,
@@ -168,13 +167,13 @@ def _lay_out(
     steps: Sequence[Item], chunks: Sequence[tuple[int, int, int]], slots: int
 ) -> tuple[ctypes.Array[ctypes.c_char], int]:
     """Write a program's tables into fresh memory: `%Program`, records, images, relocations."""
-    relocations: dict[int, list[tuple[int, int, int]]] = {size: [] for size in SIZES}
     records = (PROGRAM.size + 63) & -64
     end = records + len(steps) * RECORD.size
     images = []
-    late: list[list[tuple[int, int, int, int]]] = []
-    for step in steps:
-        late.append([])
+    # What is written before the first step, and before each.
+    first: list[tuple[int, int, int, int]] = []
+    late: list[list[tuple[int, int, int, int]]] = [[] for _ in steps]
+    for step, own in zip(steps, late, strict=True):
         if not isinstance(step, Step):
             images.append((0, 0))
             continue
@@ -183,25 +182,19 @@ def _lay_out(
         end = data + len(step.image.data)
         images.append((pointers, data))
         for item in step.image.relocations:
-            place = (data + item.target, slots + 8 * item.slot, item.addend or 0)
-            if step.is_late:
-                late[-1].append((*place, item.size))
-            else:
-                relocations[item.size].append(place)
+            place = (data + item.target, slots + 8 * item.slot, item.addend or 0, item.size)
+            (own if step.is_late else first).append(place)
         end = (end + 15) & -16
-    tables = []
-    for size in SIZES:
-        tables.append((end, len(relocations[size])))
-        end += RELOCATION.size * len(relocations[size])
-    lates = []
-    for each in late:
-        lates.append(end)
-        end += LATE.size * len(each)
+    tables = [first, *late]
+    places = []
+    for table in tables:
+        places.append(end)
+        end += RELOCATION.size * len(table)
 
     memory, base = aligned_buffer(end)
     start = base - ctypes.addressof(memory)
-    heads = [value for offset, count in tables for value in (base + offset, count)]
-    PROGRAM.pack_into(memory, start, base + records, len(steps), -1, 0, 0, *heads)
+    head = (base + records, len(steps), -1, 0, 0, base + places[0], len(first))
+    PROGRAM.pack_into(memory, start, *head)
     for index, (step, (pointers, data)) in enumerate(zip(steps, images, strict=True)):
         where = start + records + index * RECORD.size
         if not isinstance(step, Step):
@@ -210,18 +203,16 @@ def _lay_out(
             RECORD.pack_into(memory, where, deciding, 0, *[1] * 6, *chunks[index], 0, 0, 0)
             continue
         dims = (*step.block, *step.grid)
-        fixed = (*chunks[index], step.dynamic_shared, base + lates[index], len(late[index]))
+        own_table = (base + places[1 + index], len(late[index]))
+        fixed = (*chunks[index], step.dynamic_shared, *own_table)
         RECORD.pack_into(memory, where, step.address, base + pointers, *dims, *fixed)
-        for number, (written, *rest) in enumerate(late[index]):
-            at = start + lates[index] + number * LATE.size
-            LATE.pack_into(memory, at, base + written, *rest)
         targets = [base + data + offset for offset in step.image.offsets]
         struct.pack_into(f"={len(targets)}Q", memory, start + pointers, *targets)
         struct.pack_into(f"={len(step.image.data)}s", memory, start + data, step.image.data)
-    for size, (offset, _) in zip(SIZES, tables, strict=True):
-        for index, (target, slot, addend) in enumerate(relocations[size]):
-            where = start + offset + index * RELOCATION.size
-            RELOCATION.pack_into(memory, where, base + target, slot, addend)
+    for table, at in zip(tables, places, strict=True):
+        for index, (target, *rest) in enumerate(table):
+            where = start + at + index * RELOCATION.size
+            RELOCATION.pack_into(memory, where, base + target, *rest)
     return memory, base
 
 

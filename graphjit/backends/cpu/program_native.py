@@ -13,19 +13,12 @@ from graphjit.backends.cpu.pool_native import TYPES
 _PAUSE_NS = 50_000_000
 
 _REPLAY_IR = """
-%Table = type { ptr, i64 }
-%Relocation = type { ptr, ptr, i64 }                       ; target, slot, addend
-%Late = type { ptr, ptr, i64, i64 }                        ; target, slot, addend, size
-; records, count, next (-1: from the start), in the middle of it, scratch, relocations of 8, 4, 2, 1
-%Program = type { ptr, i64, i64, i64, ptr, [4 x %Table] }
+%Relocation = type { ptr, ptr, i64, i64 }                  ; target, slot, addend, size
+; records, count, next (-1: from the start), in the middle of it, scratch, relocations, their number
+%Program = type { ptr, i64, i64, i64, ptr, ptr, i64 }
 
-RELOCATE_8
-RELOCATE_4
-RELOCATE_2
-RELOCATE_1
-
-; What slots hold by now that steps before changed.
-define internal void @relocate_late(ptr %first, i64 %n) {
+; Write what slots hold by now.
+define internal void @relocate(ptr %first, i64 %n) {
 entry:
   br label %loop
 loop:
@@ -33,13 +26,13 @@ loop:
   %in = icmp slt i64 %i, %n
   br i1 %in, label %body, label %out
 body:
-  %r = getelementptr %Late, ptr %first, i64 %i
+  %r = getelementptr %Relocation, ptr %first, i64 %i
   %target = load ptr, ptr %r
-  %sp = getelementptr %Late, ptr %r, i32 0, i32 1
+  %sp = getelementptr %Relocation, ptr %r, i32 0, i32 1
   %slot = load ptr, ptr %sp
-  %ap = getelementptr %Late, ptr %r, i32 0, i32 2
+  %ap = getelementptr %Relocation, ptr %r, i32 0, i32 2
   %a = load i64, ptr %ap
-  %zp = getelementptr %Late, ptr %r, i32 0, i32 3
+  %zp = getelementptr %Relocation, ptr %r, i32 0, i32 3
   %size = load i64, ptr %zp
   %v = load i64, ptr %slot, align 1
   %s = add i64 %v, %a
@@ -84,14 +77,11 @@ entry:
   %fresh = icmp slt i64 %next, 0
   br i1 %fresh, label %relocate, label %again
 relocate:
-  %t8 = getelementptr %Program, ptr %program, i32 0, i32 5, i32 0
-  call void @relocate8(ptr %t8)
-  %t4 = getelementptr %Program, ptr %program, i32 0, i32 5, i32 1
-  call void @relocate4(ptr %t4)
-  %t2 = getelementptr %Program, ptr %program, i32 0, i32 5, i32 2
-  call void @relocate2(ptr %t2)
-  %t1 = getelementptr %Program, ptr %program, i32 0, i32 5, i32 3
-  call void @relocate1(ptr %t1)
+  %rlp = getelementptr %Program, ptr %program, i32 0, i32 5
+  %relocations = load ptr, ptr %rlp
+  %rnp = getelementptr %Program, ptr %program, i32 0, i32 6
+  %relocations_n = load i64, ptr %rnp
+  call void @relocate(ptr %relocations, i64 %relocations_n)
   br label %loop
 again:
   %was_mid = icmp ne i64 %mid, 0
@@ -110,7 +100,7 @@ step:
   %late = load ptr, ptr %lp
   %lnp = getelementptr %Record, ptr %rec, i32 0, i32 8
   %late_n = load i64, ptr %lnp
-  call void @relocate_late(ptr %late, i64 %late_n)
+  call void @relocate(ptr %late, i64 %late_n)
   %i1 = add i64 %i, 1
   %bp = getelementptr %Record, ptr %rec, i32 0, i32 3
   %blocks = load i64, ptr %bp
@@ -165,40 +155,10 @@ finished:
 }
 """
 
-_RELOCATE_IR = """
-define internal void @relocate{size}(ptr %table) {{
-entry:
-  %first = load ptr, ptr %table
-  %np = getelementptr %Table, ptr %table, i32 0, i32 1
-  %n = load i64, ptr %np
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %i1, %body ]
-  %in = icmp slt i64 %i, %n
-  br i1 %in, label %body, label %out
-body:
-  %r = getelementptr %Relocation, ptr %first, i64 %i
-  %target = load ptr, ptr %r
-  %sp = getelementptr %Relocation, ptr %r, i32 0, i32 1
-  %slot = load ptr, ptr %sp
-  %ap = getelementptr %Relocation, ptr %r, i32 0, i32 2
-  %a64 = load i64, ptr %ap
-  %v = load i{bits}, ptr %slot, align 1
-  {addend}
-  %s = add i{bits} %v, %a
-  store i{bits} %s, ptr %target, align 1
-  %i1 = add i64 %i, 1
-  br label %loop
-out:
-  ret void
-}}
-"""
-
 SIZES = (8, 4, 2, 1)
-PROGRAM = struct.Struct("=QqqqQ" + "Qq" * len(SIZES))
+PROGRAM = struct.Struct("=QqqqQQq")
 RECORD = struct.Struct("=QQ6iqqiiQq")
-RELOCATION = struct.Struct("=QQq")
-LATE = struct.Struct("=QQqq")
+RELOCATION = struct.Struct("=QQqq")
 CURSOR = struct.Struct("=qqQ")
 CALLS = 2
 """What the replay returns where Python is to be called."""
@@ -209,12 +169,5 @@ CURSOR_OFFSET = 16
 def native_replay(pool_run: int) -> Any:
     """The native function that replays a program, given the address of the pool's."""
     text = _REPLAY_IR.replace("PAUSE_NS", str(_PAUSE_NS)).replace("POOL_RUN", str(pool_run))
-    for size in SIZES:
-        bits = 8 * size
-        addend = f"%a = {'trunc i64 %a64 to' if size < 8 else 'add i64 %a64,'} " + (
-            f"i{bits}" if size < 8 else "0"
-        )
-        relocate = _RELOCATE_IR.format(size=size, bits=bits, addend=addend)
-        text = text.replace(f"RELOCATE_{size}\n", relocate)
     (address,) = compile_ir(prelude() + TYPES + text, ["graphjit_replay"])
     return ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(address)
