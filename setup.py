@@ -40,7 +40,8 @@ def extensions() -> list[Extension]:
     from Cython.Build import cythonize
 
     # Without debugging information it builds sooner.
-    options = [] if os.name == "nt" else ["-O3", "-g0"]
+    # Newer compilers refuse what older ones warn of.
+    options = [] if os.name == "nt" else ["-O3", "-g0", "-Werror=incompatible-pointer-types"]
     made = [
         Extension(path.rpartition(".")[0].replace("/", "."), [path], extra_compile_args=options)
         for path in MODULES

@@ -1,6 +1,7 @@
 cimport cython
 from graphjit._activity cimport Activity
 from graphjit._guards cimport changed
+from graphjit._locks cimport Gate
 from graphjit._memory cimport Handle
 from graphjit._replay cimport Replay
 
@@ -10,6 +11,7 @@ cdef object current_trace
 cdef object IntegerRangeError
 cdef object _flatten
 cdef object _namespace
+cdef Gate _gate
 
 cdef class Known:
     cdef public object owner

@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from optree import tree_flatten, tree_is_leaf
+from optree import tree_flatten
 
 from graphjit._activity import Activity, activity
 from graphjit._adoption import adopt
 from graphjit._context import current_stream, current_trace
 from graphjit._errors import IntegerRangeError
 from graphjit._guards import changed
+from graphjit._locks import Gate
 from graphjit._memory import Handle
-from graphjit._pytrees import NAMESPACE, Static
+from graphjit._pytrees import NAMESPACE, Static, gate, is_leaf
 from graphjit._replay import Replay
 
 is_compiled = not __file__.endswith(".py")
@@ -26,6 +27,7 @@ is_compiled = not __file__.endswith(".py")
 
 _flatten: Any = tree_flatten
 _namespace = NAMESPACE
+_gate: Gate = gate
 # Static arguments that stand for themselves in a key; floats don't (0.0 and -0.0 are equal).
 _EXACT = frozenset((int, bool, str, bytes, type(None)))
 
@@ -192,7 +194,11 @@ class Dispatcher:
         structure = None
         for value in given:
             if type(value) in self._containers:
-                flat, structure = _flatten(given, namespace=_namespace)
+                _gate.enter()
+                try:
+                    flat, structure = _flatten(given, namespace=_namespace)
+                finally:
+                    _gate.leave()
                 given = tuple(flat)
                 break
         leaves = []
@@ -237,7 +243,7 @@ class Dispatcher:
             Their leaves, before and after other libraries' arrays were adopted.
         """
         for value in arguments:
-            if not isinstance(value, Handle) and not tree_is_leaf(value, namespace=NAMESPACE):
+            if not isinstance(value, Handle) and not is_leaf(value):
                 self._containers.add(type(value))
         self._foreign |= self._containers
         for value, leaf in zip(given, leaves, strict=True):

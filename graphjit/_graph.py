@@ -7,10 +7,10 @@ knows no backend and no address, and is immutable, hashable and printable.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from graphjit._cached_property import cached_property
 from graphjit._control import Branch, Item, Loop, Node
 from graphjit._device_control import HostCall, Switch, Update, While, targets
 from graphjit._nodes import (
@@ -74,7 +74,7 @@ class Graph:
     outputs: tuple[Access | ScalarRef, ...]
     state: tuple[type, ...] = ()
 
-    @functools.cached_property
+    @cached_property
     def targets(self) -> dict[int, frozenset[int]]:
         """For each buffer those that it may be: itself, or what a pointer may point into."""
         return targets(self.nodes, self.buffers)

@@ -6,13 +6,14 @@ never touched, so that slicing, reshaping and transposing mean here exactly what
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
+
+from graphjit._cached_property import cached_property
 
 # Bounds the exact overlap test; beyond it two views are taken to overlap.
 _OVERLAP_WORK = 10_000
@@ -39,7 +40,7 @@ class Layout:
     def __hash__(self) -> int:
         return self._hash
 
-    @functools.cached_property
+    @cached_property
     def _hash(self) -> int:
         # Layouts are part of every call's key; hashing a dtype costs most of a microsecond.
         return hash((self.shape, self.strides, self.dtype))
@@ -49,7 +50,7 @@ class Layout:
         """Number of axes."""
         return len(self.shape)
 
-    @functools.cached_property
+    @cached_property
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
@@ -59,7 +60,7 @@ class Layout:
         """Bytes of the elements themselves."""
         return self.size * self.dtype.itemsize
 
-    @functools.cached_property
+    @cached_property
     def extent(self) -> tuple[int, int]:
         """Lowest and one past the highest byte, relative to the first element."""
         if self.size == 0:
@@ -68,7 +69,7 @@ class Layout:
         low = sum(step for step in steps if step < 0)
         return low, sum(step for step in steps if step > 0) + self.dtype.itemsize
 
-    @functools.cached_property
+    @cached_property
     def order(self) -> str:
         """``"C"``, ``"F"`` or ``"A"``, by Numba's rules."""
         flags = self._model.flags
@@ -84,7 +85,7 @@ class Layout:
         """Whether the elements fill their extent, row-major or column-major."""
         return self.order != "A"
 
-    @functools.cached_property
+    @cached_property
     def _model(self) -> np.ndarray[Any, Any]:
         """An array of this layout over memory that isn't there; never read or written."""
         return as_strided(np.empty(1, self.dtype), self.shape, self.strides)

@@ -11,3 +11,13 @@ cdef class Turn:
     cpdef object enter(self)
     cpdef object leave(self)
     cdef object _wait(self, unsigned long long me)
+
+cdef class Gate:
+    cdef object __weakref__
+    cdef list _inside
+    cdef double _until
+    cdef unsigned long long _keeper
+    cpdef object enter(self)
+    cpdef object leave(self)
+    cpdef object close(self)
+    cpdef object open(self)

@@ -12,7 +12,7 @@ from graphjit._interpreter import thread_ident
 
 # Seconds between two looks at a turn that another thread has.
 _LONGEST_PAUSE = 2e-4
-# Seconds after which a turn that nobody says to have is taken.
+# Seconds after which a turn that nobody says to have is taken, and a closed gate passed.
 _LOST = 1.0
 _NOBODY = 0  # no thread's number
 
@@ -94,6 +94,49 @@ class Turn:
     def _at_fork_reinit(self) -> None:
         self._free: list[None] = [None]
         self._holder = _NOBODY
+
+
+class Gate:
+    """Keeps threads out of code in which the end of the process, or a fork, must not find them.
+
+    Whoever closes it waits until nobody is inside. Then threads wait before it, at most a second:
+    at the end of the process it isn't opened again, and a handler of the end may wait for one.
+    """
+
+    def __init__(self) -> None:
+        self._inside: list[None] = []
+        self._until = 0.0
+        self._keeper = _NOBODY
+        _locks.add(self)
+
+    def enter(self) -> None:
+        """Go in, as soon as it is open."""
+        self._inside.append(None)
+        if self._keeper != _NOBODY and self._keeper != thread_ident():
+            self._inside.pop()
+            while self._keeper != _NOBODY and time.monotonic() < self._until:
+                time.sleep(_LONGEST_PAUSE)
+            self._inside.append(None)
+
+    def leave(self) -> None:
+        """Say that this thread is out again."""
+        if self._inside:  # a child forked from inside starts with none
+            self._inside.pop()
+
+    def close(self) -> None:
+        """Let no other thread in, and wait until those inside are out."""
+        self._until = time.monotonic() + _LOST
+        self._keeper = thread_ident()
+        while self._inside and time.monotonic() < self._until:
+            time.sleep(_LONGEST_PAUSE)
+
+    def open(self) -> None:
+        """Let all in."""
+        self._keeper = _NOBODY
+
+    def _at_fork_reinit(self) -> None:
+        self._inside.clear()
+        self._keeper = _NOBODY
 
 
 def _free_all() -> None:

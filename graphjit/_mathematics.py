@@ -19,10 +19,9 @@ from collections.abc import Iterable, Iterator
 from types import BuiltinFunctionType, CellType
 from typing import Any
 
-import optree
-
 from graphjit._context import current_trace
 from graphjit._locks import make_lock
+from graphjit._pytrees import flatten
 from graphjit._scalars import NUMBERS, Applied
 from graphjit._tracers import ScalarTracer
 
@@ -54,7 +53,7 @@ class StandIn:
             # Iterators are used up by the look at what they hold.
             args = tuple(tuple(a) if isinstance(a, Iterable) else a for a in args)
         given: Any = (args, keywords)
-        leaves, tree = optree.tree_flatten(given)
+        leaves, tree = flatten(given)
         tracer = next((leaf for leaf in leaves if isinstance(leaf, ScalarTracer)), None)
         if tracer is None or not all(isinstance(n, (ScalarTracer, *NUMBERS)) for n in leaves):
             return self.original(*args, **keywords)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -12,12 +14,36 @@ import optree
 from graphjit._array import Array
 from graphjit._errors import ArgumentError
 from graphjit._location import called_at
+from graphjit._locks import Gate
 
 NAMESPACE = "graphjit"
 # Traced functions see dicts in their own order, so the order is part of the structure. Entered for
 # good: it is a setting of the namespace, which is graphjit's alone.
 _IN_ORDER = optree.dict_insertion_ordered(True, namespace=NAMESPACE)
 _IN_ORDER.__enter__()
+
+# optree lets other threads run while it holds a lock of C++, in code that mustn't be unwound:
+# a fork then leaves a child the lock for ever, and until Python 3.13 threads end by unwinding.
+gate = Gate()
+atexit.register(gate.close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=gate.close, after_in_parent=gate.open)
+
+
+def _behind_gate(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    def guarded(tree: Any) -> Any:
+        gate.enter()
+        try:
+            return function(tree, namespace=NAMESPACE)
+        finally:
+            gate.leave()
+
+    return guarded
+
+
+_flatten = _behind_gate(optree.tree_flatten)
+structure_of = _behind_gate(optree.tree_structure)
+is_leaf = _behind_gate(optree.tree_is_leaf)
 
 
 class Static:
@@ -64,9 +90,9 @@ def _exact(value: Any) -> Any:
 def flatten(tree: Any) -> tuple[list[Any], Any]:
     """Leaves and structure of a pytree, dataclasses included, dicts in their own order."""
     leaves: list[Any]
-    leaves, structure = optree.tree_flatten(tree, namespace=NAMESPACE)
+    leaves, structure = _flatten(tree)
     while any([register_dataclass(leaf) for leaf in leaves]):
-        leaves, structure = optree.tree_flatten(tree, namespace=NAMESPACE)
+        leaves, structure = _flatten(tree)
     return leaves, structure
 
 
@@ -78,7 +104,7 @@ def leaf_names(tree: Any, names: tuple[str, ...]) -> list[str]:
 def is_pytree(value: Any) -> bool:
     """Whether a value has parts, or is an array."""
     register_dataclass(value)
-    structure = optree.tree_structure(value, namespace=NAMESPACE)
+    structure = structure_of(value)
     return not structure.is_leaf() or isinstance(value, Array | np.ndarray)
 
 
@@ -91,7 +117,7 @@ def register_dataclass(value: Any) -> bool:
         return False
     cls: Any = type(value)
     instance: Any = value
-    if not optree.tree_structure(instance, namespace=NAMESPACE).is_leaf():
+    if not is_leaf(instance):
         return False
     fields = dataclasses.fields(cls)
     static = [f.name for f in fields if f.metadata.get("static")]

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import optree
 
 from graphjit._adoption import adopt, host_aval
 from graphjit._array import Array
@@ -20,7 +19,7 @@ from graphjit._aval import ArrayAval, Aval, ScalarAval
 from graphjit._context import default_device
 from graphjit._errors import ArgumentError, DeviceError, IntegerRangeError
 from graphjit._location import called_at
-from graphjit._pytrees import NAMESPACE, Static, flatten, leaf_names
+from graphjit._pytrees import Static, flatten, leaf_names, structure_of
 from graphjit._scalars import UInt64Integer
 from graphjit._trace import SCALARS
 from graphjit._tracers import Tracer
@@ -263,7 +262,8 @@ def _defaults(function: Any) -> list[Any]:
 
 
 def _size(value: Any) -> int:
-    return optree.tree_structure(value, namespace=NAMESPACE).num_leaves
+    size: int = structure_of(value).num_leaves
+    return size
 
 
 def _leaf(value: Any, where: _Where, index: int) -> Any:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+from graphjit._cached_property import cached_property
 from graphjit._device_control import Compute, HostCall, Move, Point, Scheduled, Update, every
 from graphjit._graph import Graph
 from graphjit._layout import Layout
@@ -74,19 +74,19 @@ class Schedule:
         """What must wait for what."""
         return self.order.hazards
 
-    @functools.cached_property
+    @cached_property
     def slots(self) -> int:
         """Number of slots that a call fills, and the arena's."""
         return len(self.externals) + 1 + sum(len(scalar_codes(s.type)) for s in self.scalars)
 
-    @functools.cached_property
+    @cached_property
     def words(self) -> int:
         """Number of all slots."""
         if not self.has_state:
             return self.slots
         return self.failure + 2
 
-    @functools.cached_property
+    @cached_property
     def failure(self) -> int:
         """The slot that says which of `indices` is out of bounds, from 1 on; then its value."""
         numbers = sum(len(scalar_codes(each.type)) for each in self.state)
@@ -97,12 +97,12 @@ class Schedule:
         """Whether the device decides anything, or the host is called."""
         return bool(self.pointers or self.state) or self.has_calls
 
-    @functools.cached_property
+    @cached_property
     def has_calls(self) -> bool:
         """Whether the host is called."""
         return any(isinstance(node, HostCall) for node in every(self.graph.nodes))
 
-    @functools.cached_property
+    @cached_property
     def indices(self) -> tuple[Moving, ...]:
         """The indices that only the device knows."""
         return tuple(
@@ -122,7 +122,7 @@ class Schedule:
             f"{self.graph.name} (at {step.location})"
         )
 
-    @functools.cached_property
+    @cached_property
     def _places(self) -> dict[int, Address]:
         places = {buffer: Address(slot) for slot, buffer in enumerate(self.externals)}
         arena = len(self.externals)
@@ -136,7 +136,7 @@ class Schedule:
         place = self._places.get(view.buffer, Address(len(self.externals)))
         return Address(place.slot, place.offset + view.offset)
 
-    @functools.cached_property
+    @cached_property
     def _aliases(self) -> dict[int, frozenset[int]]:
         return find_aliases(self.graph, self.overlapping)
 
@@ -144,7 +144,7 @@ class Schedule:
         """Whether two buffers may share memory at this call."""
         return b in self._aliases[a]
 
-    @functools.cached_property
+    @cached_property
     def _first_slots(self) -> dict[tuple[Any, Any, Any], int]:
         return {(s.ref, s.type, s.dtype): s.first for s in (*self.scalars, *self.state)}
 

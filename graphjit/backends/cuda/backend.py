@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from graphjit._cached_property import cached_property
 from graphjit._device_control import every
 from graphjit._errors import DeviceError, UnsupportedKernelError
 from graphjit._layout import Layout, contiguous
@@ -36,7 +37,7 @@ class CUDABackend:
 
         return (Device("cuda", 0, _name(cuda.gpus[0].name)),)
 
-    @functools.cached_property
+    @cached_property
     def _has_others(self) -> bool:
         """Whether there are GPUs that graphjit doesn't use, but other libraries may."""
         from numba import cuda

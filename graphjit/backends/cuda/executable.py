@@ -88,8 +88,7 @@ class CUDAExecutable(Executable):
         if self._program is None:
             self._instances.launch(pointers, words, stream)
         else:
-            bind = functools.partial(self._instances.launch, pointers, words, stream)
-            self._program.run(bind, stream)
+            self._program.run(self._instances, pointers, words, stream)
         if self._watched is not None:
             note_launch(self._schedule, self._watched)
 

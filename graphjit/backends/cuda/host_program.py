@@ -16,6 +16,7 @@ from graphjit._locks import Turn
 from graphjit.backends.cuda.builder import GraphBuilder
 from graphjit.backends.cuda.calls import launch
 from graphjit.backends.cuda.driver import check
+from graphjit.backends.cuda.instances import Instances, Key, Words
 from graphjit.backends.cuda.nodes import Instance
 from graphjit.schedule.hazards import Hazards
 from graphjit.schedule.host_calls import call_host
@@ -60,19 +61,21 @@ class HostProgram:
             self.close()
             raise
 
-    def run(self, bind: Callable[[], None], stream: Any) -> None:
+    def run(self, first: Instances, pointers: Words, scalars: Key, stream: Any) -> None:
         """Launch and call everything; returns when what comes after the last call is queued.
 
         Parameters
         ----------
-        bind : callable
-            Writes the slots, in the order of the stream.
+        first : Instances
+            The graph that writes the slots.
+        pointers, scalars
+            As `Instances.launch`.
         stream : int or None
             The stream.
         """
         self._turn.enter()
         try:
-            bind()
+            first.launch(pointers, scalars, stream)
             place, items = 0, self._items
             while place < len(items):
                 item = items[place]
