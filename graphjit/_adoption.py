@@ -19,8 +19,11 @@ from graphjit._memory import Memory
 from graphjit.backends.base import Device
 from graphjit.kernel import numba_types
 
-# Device types of DLPack: CUDA's memory, and managed memory.
+# Device types of DLPack: CUDA's memory, and managed memory; oneAPI's.
 _DLPACK_GPUS = (2, 13)
+_DLPACK_ONEAPI = 14
+# A KeyError from a dict that gives its items as attributes.
+_NO_ATTRIBUTE = (AttributeError, KeyError)
 
 
 def adopt(value: Any, device: Device | None = None) -> Array | None:
@@ -29,7 +32,8 @@ def adopt(value: Any, device: Device | None = None) -> Array | None:
     Parameters
     ----------
     value : object
-        An Array, or anything with ``__cuda_array_interface__``; NumPy arrays on the CPU.
+        An Array, or anything with ``__cuda_array_interface__``, ``__sycl_usm_array_interface__``
+        or DLPack; NumPy arrays on the CPU.
     device : Device, optional
         The device wanted; the default one if none is named.
 
@@ -58,8 +62,8 @@ def adopt(value: Any, device: Device | None = None) -> Array | None:
         return _adopt_tensor(torch, value)
     try:
         interface = value.__cuda_array_interface__
-    except (AttributeError, KeyError):  # a KeyError from a dict that gives its items as attributes
-        return _adopt_dlpack(value)
+    except _NO_ATTRIBUTE:
+        return _adopt_from_elsewhere(value)
     descr = interface.get("descr") if interface["typestr"][1] == "V" else None
     strides = interface.get("strides")
     address, readonly = interface["data"]
@@ -76,10 +80,51 @@ def adopt(value: Any, device: Device | None = None) -> Array | None:
     return _over(address, aval, low, nbytes, value, stream)
 
 
+def _adopt_from_elsewhere(value: Any) -> Array | None:
+    """An array that CUDA's interface doesn't describe."""
+    try:
+        interface = value.__sycl_usm_array_interface__
+    except _NO_ATTRIBUTE:
+        return _adopt_dlpack(value)
+    return _adopt_usm(value, interface)
+
+
+def _adopt_usm(value: Any, interface: dict[str, Any]) -> Array:
+    """An array of dpnp or dpctl."""
+    backend: Any = backends.get("sycl")
+    queue = interface["syclobj"]
+    device = backend.device_of(queue)
+    if device is None:
+        raise DeviceError(
+            f"an array is in a SYCL context of its own, on {queue.sycl_device.name.strip()}; make "
+            f"it on a queue of the device's default context{called_at()}"
+        )
+    stream = None if backend.is_own(queue, device) else stream_address(queue)
+    dtype = np.dtype(interface["typestr"])
+    strides = interface.get("strides")
+    address, readonly = interface["data"]
+    aval, low, nbytes = _described(
+        tuple(interface["shape"]),
+        None if strides is None else tuple(step * dtype.itemsize for step in strides),
+        dtype,
+        device,
+        bool(readonly),
+    )
+    return _over(
+        address + interface.get("offset", 0) * dtype.itemsize, aval, low, nbytes, value, stream
+    )
+
+
 def _adopt_dlpack(value: Any) -> Array | None:
     """An array on a GPU that only DLPack describes; its owner lets our stream wait for its own."""
     kind = getattr(type(value), "__dlpack_device__", None)
-    if kind is None or kind(value)[0] not in _DLPACK_GPUS:
+    place = kind(value)[0] if kind is not None else None
+    if place == _DLPACK_ONEAPI:
+        from dpnp.tensor import from_dlpack
+
+        array = from_dlpack(value)
+        return _adopt_usm(array, array.__sycl_usm_array_interface__)
+    if place not in _DLPACK_GPUS:
         return None
     from cuda.core.utils import StridedMemoryView
 

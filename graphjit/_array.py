@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from graphjit._shaped import Shaped
 from graphjit.backends.base import Device
 from graphjit.kernel import frontend, numba_types
 
+# DLPack's numbers: the host, CUDA, oneAPI.
+_DLPACK_DEVICES = {"cpu": 1, "cuda": 2, "sycl": 14}
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
@@ -103,16 +105,17 @@ class Array(Handle, Shaped):
                 )
             if value.dtype == target.dtype and value.shape == target.shape:
                 source = value._for(stream)
-                backend.copy(source, value._layout, target._for(stream, True), layout, stream)
+                written = target._for(stream, True)
+                backend.copy(self._device, source, value._layout, written, layout, stream)
                 return
         if isinstance(value, NUMBERS):
             filled = element(value, target.dtype)
-            backend.fill(filled, target._for(stream, True), layout, stream)
+            backend.fill(self._device, filled, target._for(stream, True), layout, stream)
             return
         host = np.empty(target.shape, target.dtype)
         with np.errstate(over="ignore"):
             host[...] = value
-        backend.upload(host, target._for(stream, True), layout, stream)
+        backend.upload(self._device, host, target._for(stream, True), layout, stream)
 
     @_recorded
     def copy(self) -> Array:
@@ -120,7 +123,7 @@ class Array(Handle, Shaped):
         source = self._for(stream)
         result = allocate(contiguous(self.shape, self.dtype), self._device)
         backend = backends.get(self._device.backend)
-        backend.copy(source, self._layout, result._start, result._layout, stream)
+        backend.copy(self._device, source, self._layout, result._start, result._layout, stream)
         return result
 
     @_recorded
@@ -159,7 +162,7 @@ class Array(Handle, Shaped):
         """
         stream = current_stream()
         backend = backends.get(self._device.backend)
-        host = backend.download(self._for(stream), self._layout, stream)
+        host = backend.download(self._device, self._for(stream), self._layout, stream)
         if out is None:
             return host
         out[...] = host
@@ -279,6 +282,19 @@ class Array(Handle, Shaped):
             "stream": self._memory.stream or 1,
         }
 
+    @property
+    def __sycl_usm_array_interface__(self) -> dict[str, Any]:
+        if self._device.backend != "sycl":
+            raise AttributeError(f"an array on {self._device} has no __sycl_usm_array_interface__")
+        trace = current_trace()
+        if trace is not None:
+            trace.lift(self)._foreign()
+        backend: Any = backends.get("sycl")
+        stream = self._memory.stream
+        start = self._for(stream)
+        self._memory.exported = True
+        return cast("dict[str, Any]", backend.describe(self, start, stream))
+
     @_recorded
     def __dlpack__(self, **options: Any) -> Any:
         stream = self._memory.stream
@@ -287,7 +303,8 @@ class Array(Handle, Shaped):
         return backends.get(self._device.backend).export_dlpack(self, stream, options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0) if self._device.backend == "cpu" else (2, self._device.index)
+        kind = _DLPACK_DEVICES[self._device.backend]
+        return kind, 0 if self._device.backend == "cpu" else self._device.index
 
     @property
     def _numba_type_(self) -> Any:
@@ -341,5 +358,5 @@ def from_host(value: np.ndarray[Any, Any], device: Device | None = None) -> Arra
     """A copy of a host array, in fresh memory of the same order."""
     result = allocate(contiguous(value.shape, value.dtype, layout_of(value).compact_order), device)
     backend = backends.get(result.device.backend)
-    backend.upload(value, result._start, result._layout, current_stream())
+    backend.upload(result.device, value, result._start, result._layout, current_stream())
     return result

@@ -143,7 +143,7 @@ class Binding:
         """A copy of some bytes on the device."""
         memory: Memory = self.backend.allocate(self.device, nbytes, stream)
         layout = contiguous((nbytes,), _BYTE)
-        self.backend.copy(address, layout, memory.address, layout, stream)
+        self.backend.copy(self.device, address, layout, memory.address, layout, stream)
         return memory
 
     def _with_lows(self, arrays: Iterable[Any]) -> tuple[Closure, ...]:
@@ -225,7 +225,8 @@ class Staged:
                 end = max(end, last)
             raw = _bytes_at(start, end - start, [hosts[place][0] for _, place in together])
             memory = binding.backend.allocate(binding.device, end - start, self._stream)
-            binding.backend.upload(raw, memory.address, contiguous(raw.shape, _BYTE), self._stream)
+            layout = contiguous(raw.shape, _BYTE)
+            binding.backend.upload(binding.device, raw, memory.address, layout, self._stream)
             if any(hosts[place][2] for _, place in together):
                 self._written.append((memory, raw))
             for first, place in together:
@@ -238,7 +239,8 @@ class Staged:
         """Write back the host arrays that a kernel wrote; this waits for the replay."""
         for memory, raw in self._written:
             layout = contiguous(raw.shape, _BYTE)
-            raw[...] = self._binding.backend.download(memory.address, layout, self._stream)
+            download = self._binding.backend.download
+            raw[...] = download(self._binding.device, memory.address, layout, self._stream)
 
 
 def _input_layout(graph: Graph, leaf: int) -> Layout:

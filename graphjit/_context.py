@@ -39,13 +39,13 @@ def devices(backend: str | None = None) -> tuple[Device, ...]:
 
     Parameters
     ----------
-    backend : {"cpu", "cuda"}, optional
+    backend : {"cpu", "cuda", "sycl"}, optional
         Only that backend's.
 
     Returns
     -------
     tuple of Device
-        The first GPU, where there is one, and the CPU.
+        The first CUDA GPU, where there is one, the CPU, and what dpctl finds.
 
     Raises
     ------
@@ -60,7 +60,8 @@ def devices(backend: str | None = None) -> tuple[Device, ...]:
     """
     if backend is not None:
         return backends.get(backend).devices()
-    return backends.get("cuda").devices() + backends.get("cpu").devices()
+    names = ("cuda", "cpu", "sycl")
+    return tuple(device for name in names for device in backends.get(name).devices())
 
 
 def default_device() -> Device:
@@ -89,7 +90,8 @@ def default_device() -> Device:
         return _state.device
     if _process_device is None:
         name = os.environ.get("GRAPHJIT_BACKEND")
-        _process_device = _first_device(name) if name else devices()[0]
+        found = backends.get("cuda").devices() or backends.get("cpu").devices()
+        _process_device = _first_device(name) if name else found[0]
     return _process_device
 
 
@@ -101,8 +103,9 @@ class use_backend:
 
     Parameters
     ----------
-    backend : {"cpu", "cuda"}
-        Which backend's first device to use.
+    backend : str
+        ``"cpu"``, ``"cuda"`` or ``"sycl"`` for that backend's first device, or ``"sycl:"`` with
+        dpctl's filter string after it: ``"sycl:level_zero:gpu:0"``.
 
     Raises
     ------
@@ -149,8 +152,8 @@ def stream(handle: Any) -> Iterator[None]:
     Parameters
     ----------
     handle : stream object or int
-        A Numba, CuPy, PyTorch or cuda.core stream, or the address of a CUstream. The CPU backend
-        has no streams and ignores it.
+        A Numba, CuPy, PyTorch or cuda.core stream, the address of a CUstream, or a dpctl.SyclQueue
+        of the same context as dpnp's. The CPU backend has no streams and ignores it.
 
     Raises
     ------
@@ -208,18 +211,24 @@ def synchronize() -> None:
     backends.get(device.backend).synchronize(device)
 
 
+# What brings a backend a device.
+_NEEDS = {
+    "cuda": "; is there an NVIDIA driver, and numba-cuda's [cu12] or [cu13]?",
+    "sycl": "; pip install 'graphjit[sycl]' brings dpctl and Intel's runtime for the CPU",
+}
+
+
 def _first_device(name: str) -> Device:
-    found = backends.get(name).devices()
+    """The first device of a backend, or of those that a filter string after its name chooses."""
+    name, _, wanted = name.partition(":")
+    backend: Any = backends.get(name)
+    found = backend.choose(wanted) if wanted and name == "sycl" else backend.devices()
+    if wanted and name != "sycl":
+        raise DeviceError(f"backend {name!r} has only one device, without {wanted!r} after it")
     if not found:
-        raise DeviceError(
-            f"backend {name!r} has no device here"
-            + (
-                "; is there an NVIDIA driver, and numba-cuda's [cu12] or [cu13]?"
-                if name == "cuda"
-                else ""
-            )
-        )
-    return found[0]
+        raise DeviceError(f"backend {name!r} has no device here{_NEEDS.get(name, '')}")
+    device: Device = found[0]
+    return device
 
 
 def stream_address(handle: Any) -> StreamAddress | None:
@@ -235,6 +244,8 @@ def stream_address(handle: Any) -> StreamAddress | None:
 
 
 def _address_of(handle: Any) -> int:
+    if hasattr(handle, "addressof_ref"):  # dpctl
+        return int(handle.addressof_ref())
     for attribute in ("ptr", "cuda_stream", "handle"):  # CuPy, PyTorch, Numba and cuda.core
         value = getattr(handle, attribute, None)
         if value is not None:

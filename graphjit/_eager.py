@@ -1,6 +1,6 @@
 """Numba kernels launched outside graphed functions on Arrays.
 
-On the CPU each launch is a graph of one node. On a GPU it is Numba's own.
+On CUDA's GPUs it is Numba's own. Elsewhere each launch is a graph of one node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def launch(device: Device, dispatcher: Any, args: tuple[Any, ...], launch_config
     Parameters
     ----------
     device : Device
-        The CPU device of the arguments.
+        The device of the arguments.
     dispatcher : numba.cuda.dispatcher.CUDADispatcher
         The kernel.
     args : tuple

@@ -87,7 +87,7 @@ def _call(original: Any, dispatcher: Any, args: tuple[Any, ...], launch_config: 
             launch_config.sharedmem,
         )
         return None
-    device = _cpu_device(args)
+    device = _device_of_ours(args)
     if device is None:
         if isinstance(launch_config, Configuration):
             launch_config = _numba_configuration(launch_config)  # raises what Numba raises
@@ -106,16 +106,16 @@ def _numba_configuration(mine: Configuration) -> Any:
     return mine.dispatcher.configure(mine.griddim, mine.blockdim, 0, mine.sharedmem)
 
 
-def _cpu_device(args: tuple[Any, ...]) -> Any:
-    """The CPU device, if the arguments hold an Array on it; leaked tracers are refused."""
+def _device_of_ours(args: tuple[Any, ...]) -> Any:
+    """The device of an Array among the arguments that Numba can't launch on; no leaked tracers."""
     for arg in args:
         if isinstance(arg, Array):
-            if arg._device.backend == "cpu":
+            if arg._device.backend != "cuda":
                 return arg._device
         elif isinstance(arg, Tracer):
             raise arg._elsewhere()
         elif isinstance(arg, tuple):
-            found = _cpu_device(arg)
+            found = _device_of_ours(arg)
             if found is not None:
                 return found
     return None
@@ -149,7 +149,7 @@ def _configure(
 
 
 def _forall(original: Any, forall: Any, *args: Any) -> Any:
-    if current() is None and _cpu_device(args) is None:
+    if current() is None and _device_of_ours(args) is None:
         return original(forall, *args)
     if isinstance(forall.ntasks, Tracer):
         raise concretization_error("the size of a launch", forall.ntasks, forall.ntasks._remedy())

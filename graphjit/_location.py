@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 # Frames of these packages' modules are never the user's.
-_LIBRARIES = ("cupy", "graphjit", "numba", "numpy", "optree", "torch")
+_LIBRARIES = ("cupy", "dpctl", "dpnp", "graphjit", "numba", "numpy", "optree", "torch")
 
 
 @dataclass(frozen=True)

@@ -667,14 +667,14 @@ def test_donated_numbers_and_empty_arrays(backend):
 
 
 class Foreign:
-    """Another library's array on the GPU, or on the CPU one with DLPack."""
+    """Another library's array on a CUDA GPU; elsewhere one with DLPack."""
 
     def __init__(self, array: gj.Array) -> None:
         self.array = array
 
     @property
     def __cuda_array_interface__(self) -> Any:
-        if self.array.device.backend == "cpu":
+        if self.array.device.backend != "cuda":
             raise AttributeError
         return self.array.__cuda_array_interface__
 

@@ -20,9 +20,10 @@ from numba.cuda.np.numpy_support import from_dtype
 
 import graphjit as gj
 from graphjit._errors import UnsupportedKernelError
-from graphjit.backends.cpu import half, host, runtime
-from graphjit.backends.cpu import libdevice as host_libdevice
+from graphjit.backends.cpu import host, runtime
 from graphjit.backends.cpu.codegen import check_kernel, compile_kernel
+from graphjit.kernel import half
+from graphjit.kernel import libdevice as host_libdevice
 from graphjit.kernel.frontend import kernel_ir
 from graphjit.kernel.ir import KernelIR
 

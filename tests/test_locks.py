@@ -11,6 +11,8 @@ import pytest
 from graphjit._cached_property import cached_property
 from graphjit._locks import Gate
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
 
 @pytest.fixture
 def gate():

@@ -8,7 +8,7 @@ import importlib
 from graphjit._errors import DeviceError
 from graphjit.backends.base import Backend
 
-NAMES = ("cpu", "cuda")
+NAMES = ("cpu", "cuda", "sycl")
 
 
 @functools.cache
@@ -17,7 +17,7 @@ def get(name: str) -> Backend:
 
     Parameters
     ----------
-    name : {"cpu", "cuda"}
+    name : {"cpu", "cuda", "sycl"}
         Which one.
 
     Returns

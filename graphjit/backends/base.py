@@ -22,7 +22,7 @@ class Device:
     Parameters
     ----------
     backend : str
-        Name of its backend: ``"cpu"`` or ``"cuda"``.
+        Name of its backend: ``"cpu"``, ``"cuda"`` or ``"sycl"``.
     index : int
         Its number within the backend.
     name : str
@@ -57,19 +57,39 @@ class Backend(Protocol):
         """Memory that somebody else owns and wrote on a stream, kept alive through `owner`."""
 
     def upload(
-        self, source: np.ndarray[Any, Any], target: int, layout: Layout, stream: Any
+        self,
+        device: Device,
+        source: np.ndarray[Any, Any],
+        target: int,
+        layout: Layout,
+        stream: Any,
     ) -> None:
         """Copy a host array to device address `target`; returns when done with `source`."""
 
-    def download(self, source: int, layout: Layout, stream: Any) -> np.ndarray[Any, Any]:
+    def download(
+        self, device: Device, source: int, layout: Layout, stream: Any
+    ) -> np.ndarray[Any, Any]:
         """A fresh host array of the elements at device address `source`; waits for them."""
 
     def copy(
-        self, source: int, source_layout: Layout, target: int, layout: Layout, stream: Any
+        self,
+        device: Device,
+        source: int,
+        source_layout: Layout,
+        target: int,
+        layout: Layout,
+        stream: Any,
     ) -> None:
         """Copy elements on the device; the regions may overlap, as in NumPy's assignment."""
 
-    def fill(self, value: np.ndarray[Any, Any], target: int, layout: Layout, stream: Any) -> None:
+    def fill(
+        self,
+        device: Device,
+        value: np.ndarray[Any, Any],
+        target: int,
+        layout: Layout,
+        stream: Any,
+    ) -> None:
         """Set every element at device address `target` to a 0-d host array's value."""
 
     def export_dlpack(self, array: Any, stream: Any, options: dict[str, Any]) -> Any:

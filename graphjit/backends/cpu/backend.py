@@ -43,22 +43,42 @@ class CPUBackend:
         return AdoptedMemory(address, nbytes, owner)
 
     def upload(
-        self, source: np.ndarray[Any, Any], target: int, layout: Layout, stream: Any
+        self,
+        device: Device,
+        source: np.ndarray[Any, Any],
+        target: int,
+        layout: Layout,
+        stream: Any,
     ) -> None:
         """Copy a host array to `target`."""
         view_at(target, layout)[...] = source
 
-    def download(self, source: int, layout: Layout, stream: Any) -> np.ndarray[Any, Any]:
+    def download(
+        self, device: Device, source: int, layout: Layout, stream: Any
+    ) -> np.ndarray[Any, Any]:
         """A fresh copy of the elements at `source`."""
         return view_at(source, layout).copy(order="C")
 
     def copy(
-        self, source: int, source_layout: Layout, target: int, layout: Layout, stream: Any
+        self,
+        device: Device,
+        source: int,
+        source_layout: Layout,
+        target: int,
+        layout: Layout,
+        stream: Any,
     ) -> None:
         """Copy elements, as NumPy's assignment."""
         view_at(target, layout)[...] = view_at(source, source_layout)
 
-    def fill(self, value: np.ndarray[Any, Any], target: int, layout: Layout, stream: Any) -> None:
+    def fill(
+        self,
+        device: Device,
+        value: np.ndarray[Any, Any],
+        target: int,
+        layout: Layout,
+        stream: Any,
+    ) -> None:
         """Set every element, as NumPy's assignment."""
         view_at(target, layout)[...] = value
 

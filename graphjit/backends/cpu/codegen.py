@@ -20,19 +20,18 @@ from graphjit._locks import make_lock
 from graphjit.backends.cpu import callbacks, intrinsics, scheduler
 from graphjit.backends.cpu.driver import driver
 from graphjit.backends.cpu.frame import Layout
-from graphjit.backends.cpu.host import compile_module, has_symbol, parse, simplify, target_machine
+from graphjit.backends.cpu.host import compile_module, has_symbol, parse, target_machine
 from graphjit.backends.cpu.independent import whole
 from graphjit.backends.cpu.regions import cut
 from graphjit.backends.cpu.runtime import (
-    ASSEMBLY,
     assembly,
-    called,
     definition,
     definitions,
     exists,
     is_host_intrinsic,
 )
 from graphjit.backends.cpu.threads import name_values
+from graphjit.kernel.device_runtime import TEMPLATE, assembly_as_call, called, renamed, simplify
 from graphjit.kernel.ir import KernelIR
 
 _GRID_SYNC = ("cudaCGGetIntrinsicHandle", "cudaCGSynchronize")
@@ -97,13 +96,13 @@ def check_kernel(kernel: KernelIR) -> None:
     """
     if kernel.cooperative or any(name in kernel.externals for name in _GRID_SYNC):
         raise _unsupported(kernel, "grid-wide synchronisation")
-    for text in sorted(set(ASSEMBLY.findall(kernel.llvm))):
+    for text in sorted(set(TEMPLATE.findall(kernel.llvm))):
         if assembly(text) is None:
             raise _unsupported(kernel, f"inline assembly '{text}'")
     for name in sorted(kernel.externals):
         if is_host_intrinsic(name) or name in callbacks.SYMBOLS:
             continue
-        text = definition(intrinsics.renamed(name) if name.startswith("llvm.") else name)
+        text = definition(renamed(name) if name.startswith("llvm.") else name)
         if text is None or not all(exists(symbol) for symbol in called(text)):
             raise _unsupported(kernel, _feature(kernel, name))
 
@@ -226,7 +225,7 @@ def _host_module(kernel: KernelIR, machine: Any) -> tuple[Any, int]:
         if function.is_declaration:
             if not is_host_intrinsic(function.name):
                 if function.name.startswith("llvm."):
-                    function.name = intrinsics.renamed(function.name)
+                    function.name = renamed(function.name)
                 if function.name not in callbacks.SYMBOLS:
                     needed.add(function.name)
         elif function.name != kernel.entry:
@@ -267,17 +266,10 @@ def _replace_instructions(
                         f"i64 {shared if offset is None else offset}"
                     )
                     continue
-                found = ASSEMBLY.search(line)
-                target = assembly(found[1]) if found else None
-                if found is None or target is None:
-                    continue
-                call = re.sub(r'asm (?:sideeffect )?"(?:[^"\\]|\\.)*", "[^"]*"', "@GJ", line)
-                if "{type}" in target:
-                    types = re.search(r"call (\w+) @GJ\(ptr [^,]*?(?:, (\w+) [^,]*)?\)", call)
-                    assert types is not None
-                    target = target.format(type=types[2] or types[1])
-                replaced[line] = call.replace("@GJ", f"@{target}")
-                needed.add(target)
+                found = assembly_as_call(line)
+                if found is not None:
+                    replaced[line], target = found
+                    needed.add(target)
     return replaced, needed
 
 

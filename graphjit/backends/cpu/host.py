@@ -54,14 +54,6 @@ def parse(text: str, machine: Any) -> Any:
     return module
 
 
-def simplify(module: Any, machine: Any, *passes: str) -> None:
-    """Run the named passes of llvmlite's module pass manager, in order."""
-    manager = llvm.create_new_module_pass_manager()
-    for name in passes:
-        getattr(manager, f"add_{name}_pass")()
-    manager.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
-
-
 def compile_module(module: Any, machine: Any, unroll: bool = True) -> Any:
     """Optimise a module and load it; what it calls must be known to LLVM by then.
 

@@ -10,6 +10,16 @@ from __future__ import annotations
 
 import re
 
+from graphjit.kernel.device_runtime import (
+    AXES,
+    PAIR,
+    SHUFFLE,
+    VOTE,
+    defined,
+    float_extremes,
+    return_pair,
+)
+
 # Fields of the exchange array: a row of 4-byte lanes each, `gj.stride` lanes apart.
 VALUE, VALUE_HIGH, MASK, SEEN, SEEN_HIGH, RESULT, MEMBERS = range(7)
 EXCHANGE_FIELDS = 7
@@ -17,13 +27,12 @@ EXCHANGE_FIELDS = 7
 # Suspend points and the kind of each: who has to arrive before a thread goes on.
 SUSPENDS = {"gj.suspend.block": "block", "gj.suspend.reduce": "reduce", "gj.suspend.warp": "warp"}
 
-_AXES = ("x", "y", "z")
 # The ranges are those of CUDA; they let 32-bit index arithmetic be widened.
 _RANGES = {"tid": (0, 1024), "ntid": (1, 1025), "ctaid": (0, 2**31 - 1), "nctaid": (1, 2**31 - 1)}
 
 # Marker -> LLVM type. A marker has the same value at every call of one thread.
 MARKERS = {
-    **{f"gj.{register}.{axis}": "i32" for register in _RANGES for axis in _AXES},
+    **{f"gj.{register}.{axis}": "i32" for register in _RANGES for axis in AXES},
     "gj.lin": "i32",  # linear index of the thread in its block
     "gj.stride": "i64",  # lanes of a field or slot: the block's threads, rounded up
     "gj.dynamic_size": "i32",
@@ -44,37 +53,7 @@ def _marker(name: str, type_: str) -> str:
     return f"declare {bounds}{type_} @{name}() {_PURE}"
 
 
-def _forward(name: str, returns: str, parameters: str, body: str) -> str:
-    return f"define internal {returns} @{name}({parameters}) alwaysinline nounwind {{\n{body}\n}}"
-
-
 _LANE = "  %lin = call i32 @gj.lin()\n  %lane = and i32 %lin, 31\n"
-
-
-def _minmax(type_: str, early: str, compare: str) -> str:
-    """Numba's float max and min: a NaN never replaces a number, `early` says which NaN ends it."""
-    bits = "i32" if type_ == "float" else "i64"
-    size = 4 if type_ == "float" else 8
-    return f"""entry:
-  %first = load atomic {bits}, ptr %p monotonic, align {size}
-  %firstf = bitcast {bits} %first to {type_}
-  %stop = fcmp uno {type_} %v, {early}
-  %new = bitcast {type_} %v to {bits}
-  br i1 %stop, label %done, label %check
-check:
-  %old = phi {bits} [ %first, %entry ], [ %seen, %attempt ]
-  %oldf = bitcast {bits} %old to {type_}
-  %go = fcmp {compare} {type_} %oldf, %v
-  br i1 %go, label %attempt, label %done
-attempt:
-  %pair = cmpxchg ptr %p, {bits} %old, {bits} %new monotonic monotonic
-  %seen = extractvalue {{ {bits}, i1 }} %pair, 0
-  %won = extractvalue {{ {bits}, i1 }} %pair, 1
-  br i1 %won, label %done, label %check
-done:
-  %r = phi {bits} [ %first, %entry ], [ %old, %check ], [ %old, %attempt ]
-  %rf = bitcast {bits} %r to {type_}
-  ret {type_} %rf"""
 
 
 def _atomics() -> dict[str, str]:
@@ -85,44 +64,37 @@ def _atomics() -> dict[str, str]:
                 type_,
                 f"  %r = atomicrmw f{operation} ptr %p, {type_} %v monotonic\n  ret {type_} %r",
             )
-        for nan in ("", "nan"):
-            early = "%v" if nan else "%firstf"
-            for operation, compare in (("max", "lt"), ("min", "gt")):
-                order = ("u" if nan else "o") + compare
-                table[f"___numba_atomic_{type_}_{nan}{operation}"] = (
-                    type_,
-                    _minmax(type_, early, order),
-                )
     for operation in ("inc", "dec"):
         table[f"___numba_atomic_u64_{operation}"] = (
             "i64",
             f"  %r = atomicrmw u{operation}_wrap ptr %p, i64 %v monotonic\n  ret i64 %r",
         )
-    return {
-        name: _forward(name, type_, f"ptr %p, {type_} %v", body)
+    texts = {
+        name: defined(name, type_, f"ptr %p, {type_} %v", body)
         for name, (type_, body) in table.items()
     }
+    return texts | float_extremes()
 
 
 def _definitions() -> dict[str, str]:
     table = {name: _marker(name, type_) for name, type_ in MARKERS.items()}
     read = "gj.nvvm.read.ptx.sreg"
-    table[f"{read}.warpsize"] = _forward(f"{read}.warpsize", "i32", "", "  ret i32 32")
-    table[f"{read}.laneid"] = _forward(f"{read}.laneid", "i32", "", _LANE + "  ret i32 %lane")
+    table[f"{read}.warpsize"] = defined(f"{read}.warpsize", "i32", "", "  ret i32 32")
+    table[f"{read}.laneid"] = defined(f"{read}.laneid", "i32", "", _LANE + "  ret i32 %lane")
     for scope in ("cta", "gl", "sys"):
         name = f"gj.nvvm.membar.{scope}"
-        table[name] = _forward(name, "void", "", "  fence seq_cst\n  ret void")
-    table["gj.lanemask.lt"] = _forward(
+        table[name] = defined(name, "void", "", "  fence seq_cst\n  ret void")
+    table["gj.lanemask.lt"] = defined(
         "gj.lanemask.lt",
         "i32",
         "",
         _LANE + "  %bit = shl i32 1, %lane\n  %r = sub i32 %bit, 1\n  ret i32 %r",
     )
-    table["gj.nanosleep"] = _forward("gj.nanosleep", "void", "i32 %ns", "  ret void")
-    table["gj.tanh.f32"] = _forward(
+    table["gj.nanosleep"] = defined("gj.nanosleep", "void", "i32 %ns", "  ret void")
+    table["gj.tanh.f32"] = defined(
         "gj.tanh.f32", "float", "float %x", "  %r = call float @tanhf(float %x)\n  ret float %r"
     )
-    table["gj.field"] = _forward(
+    table["gj.field"] = defined(
         "gj.field",
         "ptr",
         "i32 %field, i32 %lane",
@@ -162,7 +134,7 @@ def _collective(
 
     The suspend point looks like a loop, which keeps LLVM from joining the two parts again.
     """
-    return _forward(
+    return defined(
         name,
         returns,
         parameters,
@@ -172,55 +144,7 @@ def _collective(
     )
 
 
-_PAIR = "{ i32, i1 }"
-
-
-def _return_pair(number: str, flag: str) -> str:
-    return (
-        f"  %pair.0 = insertvalue {_PAIR} undef, i32 {number}, 0\n"
-        f"  %pair.1 = insertvalue {_PAIR} %pair.0, i1 {flag}, 1\n"
-        f"  ret {_PAIR} %pair.1"
-    )
-
-
 _WARP_BASE = "  %lane = and i32 %lin, 31\n  %base = and i32 %lin, -32\n"
-
-# PTX's shfl: which lane to read, and whether it lies in the caller's segment of the warp.
-_SHUFFLE = """  %bval = and i32 %b, 31
-  %cval = and i32 %c, 31
-  %c8 = lshr i32 %c, 8
-  %segment = and i32 %c8, 31
-  %inside = xor i32 %segment, 31
-  %min = and i32 %lane, %segment
-  %cin = and i32 %cval, %inside
-  %max = or i32 %min, %cin
-  %idx0 = and i32 %bval, %inside
-  %j.idx = or i32 %min, %idx0
-  %j.up = sub i32 %lane, %bval
-  %j.down = add i32 %lane, %bval
-  %j.bfly = xor i32 %lane, %bval
-  %is.up = icmp eq i32 %mode, 1
-  %is.down = icmp eq i32 %mode, 2
-  %is.bfly = icmp eq i32 %mode, 3
-  %j1 = select i1 %is.up, i32 %j.up, i32 %j.idx
-  %j2 = select i1 %is.down, i32 %j.down, i32 %j1
-  %j = select i1 %is.bfly, i32 %j.bfly, i32 %j2
-  %ok.up = icmp sge i32 %j, %max
-  %ok.else = icmp sle i32 %j, %max
-  %ok = select i1 %is.up, i1 %ok.up, i1 %ok.else
-  %src0 = select i1 %ok, i32 %j, i32 %lane
-  %src = add i32 %base, %src0
-"""
-
-_VOTE = """  %none = icmp eq i32 %ballot, 0
-  %any = xor i1 %none, true
-  %all = icmp eq i32 %ballot, %members
-  %equal = or i1 %all, %none
-  %is.all = icmp eq i32 %mode, 0
-  %is.eq = icmp eq i32 %mode, 2
-  %v0 = select i1 %is.all, i1 %all, i1 %any
-  %v = select i1 %is.eq, i1 %equal, i1 %v0
-"""
 
 
 def _match_loop(wide: bool) -> str:
@@ -257,9 +181,9 @@ def _match(kind: str, bits: int) -> str:
     if kind == "any":
         returns, end = "i32", "  ret i32 %found"
     else:
-        returns = _PAIR
+        returns = PAIR
         end = "  %all = icmp eq i32 %found, %members\n  %n = select i1 %all, i32 %found, i32 0\n"
-        end += _return_pair("%n", "%all")
+        end += return_pair("%n", "%all")
     name = f"gj.nvvm.match.{kind}.sync.i{bits}"
     return _collective(
         name, returns, f"i32 %mask, i{bits} %v", before, "gj.suspend.warp", after + end
@@ -288,14 +212,14 @@ def _collectives() -> dict[str, str]:
             "i32", "", _put(MASK, "0"), "gj.suspend.warp",
             _get(MEMBERS, "members") + "  ret i32 %members"),
         "gj.nvvm.shfl.sync.i32": (
-            _PAIR, "i32 %mask, i32 %mode, i32 %v, i32 %b, i32 %c",
+            PAIR, "i32 %mask, i32 %mode, i32 %v, i32 %b, i32 %c",
             _put(VALUE, "%v") + _put(MASK, "%mask"), "gj.suspend.warp",
-            _WARP_BASE + _SHUFFLE + _get(SEEN, "got", "%src") + _return_pair("%got", "%ok")),
+            _WARP_BASE + SHUFFLE + _get(SEEN, "got", "%src") + return_pair("%got", "%ok")),
         "gj.nvvm.vote.sync": (
-            _PAIR, "i32 %mask, i32 %mode, i1 %p",
+            PAIR, "i32 %mask, i32 %mode, i1 %p",
             predicate + _put(MASK, "%mask"), "gj.suspend.warp",
-            _get(RESULT, "ballot") + _get(MEMBERS, "members") + _VOTE
-            + _return_pair("%ballot", "%v")),
+            _get(RESULT, "ballot") + _get(MEMBERS, "members") + VOTE
+            + return_pair("%ballot", "%v")),
     }  # fmt: skip
     texts = {name: _collective(name, *parts) for name, parts in table.items()}
     for kind in ("any", "all"):
@@ -314,21 +238,3 @@ def collective_declaration(name: str) -> str:
     """Declaration of a collective that optimisation passes may not move or copy."""
     head = COLLECTIVES[name].split(") alwaysinline", 1)[0].replace("define internal", "declare")
     return re.sub(r" %\w+", "", head) + f") {_WAITS}"
-
-
-# PTX that Numba writes as inline assembly -> the function that does the same.
-ASSEMBLY = {
-    "mov.u32 $0, %dynamic_smem_size;": "gj.dynamic_size",
-    "activemask.b32 $0;": "gj.activemask",
-    "mov.u32 $0, %lanemask_lt;": "gj.lanemask.lt",
-    "nanosleep.u32 $0;": "gj.nanosleep",
-    "tanh.approx.f32 $0, $1;": "gj.tanh.f32",
-}
-
-
-def renamed(name: str) -> str:
-    """The ordinary name under which a `llvm.nvvm` intrinsic is defined here."""
-    register = name.removeprefix("llvm.nvvm.read.ptx.sreg.")
-    if f"gj.{register}" in MARKERS:
-        return f"gj.{register}"
-    return "gj." + name.removeprefix("llvm.")

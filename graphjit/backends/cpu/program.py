@@ -30,6 +30,7 @@ from graphjit.backends.cpu.program_native import (
     native_replay,
 )
 from graphjit.kernel.packing import ParamImage
+from graphjit.schedule.flat import Jump
 
 MIN_PARALLEL_WORK = 32_768
 """Below this much estimated work (see `Step.parallel`) waking others costs more than it saves."""
@@ -83,25 +84,6 @@ class Step:
     name: str = ""
     parallel: bool | int = True
     is_late: bool = False
-
-
-@dataclass(frozen=True)
-class Jump:
-    """Goes on elsewhere than with the next step.
-
-    Parameters
-    ----------
-    target : int
-        Index of the step or jump that follows.
-    slot : int, optional
-        The slot that decides; if not given, it always jumps.
-    value : int
-        If the slot holds this, the next step follows.
-    """
-
-    target: int
-    slot: int | None = None
-    value: int = 0
 
 
 @dataclass(frozen=True)

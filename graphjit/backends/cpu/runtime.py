@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterable
 
-from graphjit.backends.cpu import callbacks, half, intrinsics, libdevice
+from graphjit.backends.cpu import callbacks, intrinsics
 from graphjit.backends.cpu.host import has_half, has_symbol
+from graphjit.kernel import device_runtime, half, libdevice
+from graphjit.kernel.device_runtime import called, memory_operation
 
-_SYMBOL = re.compile(r'@(?:"([^"]+)"|([\w.$]+))')
-ASSEMBLY = re.compile(r'asm (?:sideeffect )?(?:alignstack )?"((?:[^"\\]|\\.)*)"')
-_MEMORY_OPERATION = re.compile(r"(ld|st)\.global\.(?:ca|cg|cs|lu|cv|wb|wt)\.b(8|16|32|64)\b")
 # Intrinsics that are NVIDIA's or need something that a host thread doesn't have.
 _FOREIGN = ("llvm.nvvm.", "llvm.amdgcn.", "llvm.coro.")
 
@@ -33,35 +31,15 @@ def definition(name: str) -> str | None:
         if name in table:
             return table[name]
     if name.startswith("gj.memory."):
-        return _memory_operation(name)
+        return memory_operation(name)
     return half.definition(name) if has_half() else None
 
 
-def _memory_operation(name: str) -> str:
-    """A load or store with a cache hint, as a plain one."""
-    _, _, kind, type_ = name.split(".")
-    if kind == "ld":
-        returns, parameters = type_, "ptr %p"
-        body = f"  %r = load {type_}, ptr %p\n  ret {type_} %r"
-    else:
-        returns, parameters = "void", f"ptr %p, {type_} %v"
-        body = f"  store {type_} %v, ptr %p\n  ret void"
-    return f"define internal {returns} @{name}({parameters}) alwaysinline nounwind {{\n{body}\n}}"
-
-
 def assembly(template: str) -> str | None:
-    """Function that stands for a piece of PTX; `{type}` in it is the type that it moves."""
-    operation = _MEMORY_OPERATION.match(template)
-    if operation:
-        return f"gj.memory.{operation[1]}.{{type}}"
-    if template in half.ASSEMBLY and has_half():
-        return half.ASSEMBLY[template]
-    return intrinsics.ASSEMBLY.get(template)
-
-
-def called(text: str) -> set[str]:
-    """Every global name in LLVM text."""
-    return {quoted or plain for quoted, plain in _SYMBOL.findall(text)}
+    """Function that stands for a piece of PTX on this host."""
+    if template in half.ASSEMBLY and not has_half():
+        return None
+    return device_runtime.assembly(template)
 
 
 @functools.cache

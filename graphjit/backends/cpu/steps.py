@@ -5,22 +5,21 @@ from __future__ import annotations
 import dataclasses
 import math
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
-
-from numba.cuda import types
 
 from graphjit._device_control import HostCall, Scheduled, Switch, Update, While
 from graphjit._layout import Layout
-from graphjit._nodes import Copy, Fill, Launch, View, Work
+from graphjit._nodes import Copy, Fill, Launch, View
 from graphjit.backends.cpu.codegen import NativeKernel, check_kernel, compile_kernel
 from graphjit.backends.cpu.memory import view_at
 from graphjit.backends.cpu.memory_kernels import copy_step, fill_step
-from graphjit.backends.cpu.program import Call, Item, Jump, Step
+from graphjit.backends.cpu.program import Call, Item, Step
 from graphjit.kernel.access import fast_axis
 from graphjit.kernel.generated import GeneratedLaunch
 from graphjit.kernel.ir import KernelIR
 from graphjit.kernel.packing import Address, ParamImage, pack_launch
+from graphjit.schedule.flat import Jump, Run, flatten
 from graphjit.schedule.host_calls import call_host
 from graphjit.schedule.schedule import Schedule
 from graphjit.schedule.update_kernel import SLOTS, update_launch
@@ -48,35 +47,20 @@ class Steps:
         # What keeps their code loaded.
         self.kept: list[NativeKernel] = []
         self.items: list[Item] = []
-        self._add(schedule.nodes)
-
-    def _add(self, nodes: Iterable[Scheduled]) -> None:
-        items = self.items
-        for node in nodes:
-            if isinstance(node, While):
-                start = len(items)
-                items.append(Jump(0))
-                self._add(node.nodes)
-                items.append(Jump(start))
-                items[start] = Jump(len(items), self._schedule.slot(node.test, types.boolean), 1)
-            elif isinstance(node, Switch):
-                self._add_switch(node)
-            elif isinstance(node, HostCall):
-                items.append(Call(self._calling(node)))
+        flat = flatten(schedule, lambda node: isinstance(node, (While, Switch, HostCall)))
+        places = []
+        for item in flat:
+            places.append(len(self.items))
+            if isinstance(item, Run):
+                self.items += map(self._step, item.order.nodes)
+            elif isinstance(item, HostCall):
+                self.items.append(Call(self._calling(item)))
             else:
-                items.append(self._step(node))
-
-    def _add_switch(self, node: Switch) -> None:
-        items, ends = self.items, []
-        for value, body in enumerate(node.bodies):
-            start = len(items)
-            items.append(Jump(0))
-            self._add(body)
-            ends.append(len(items))
-            items.append(Jump(0))
-            items[start] = Jump(len(items), self._schedule.slot(node.index, types.int64), value)
-        for end in ends:
-            items[end] = Jump(len(items))
+                self.items.append(item)
+        places.append(len(self.items))
+        for jump in self.items:
+            if isinstance(jump, Jump):
+                jump.target = places[jump.target]
 
     def _calling(self, call: HostCall) -> Callable[[Any], None]:
         """What calls the host with what the slots say."""
@@ -87,7 +71,7 @@ class Steps:
 
         return lambda slots: call_host(schedule, call, bytes(slots), read)
 
-    def _step(self, node: Work | Update) -> Step:
+    def _step(self, node: Any) -> Step:
         if isinstance(node, (Copy, Fill)):
             made = memory_step(self._schedule, node)
         elif isinstance(node, Launch):

@@ -77,7 +77,12 @@ class CUDABackend:
         return AdoptedMemory(address, nbytes, owner, stream, device.index)
 
     def upload(
-        self, source: np.ndarray[Any, Any], target: int, layout: Layout, stream: Any
+        self,
+        device: Device,
+        source: np.ndarray[Any, Any],
+        target: int,
+        layout: Layout,
+        stream: Any,
     ) -> None:
         """Copy a host array to `target`, in stream order."""
         from cuda.bindings import driver
@@ -86,7 +91,6 @@ class CUDABackend:
 
         if layout.size == 0:
             return
-        device = self.devices()[0]
         activate(device.index)
         host = np.asarray(source, order="F" if layout.order == "F" else "C")
         if layout.is_contiguous and host.strides == layout.strides:
@@ -98,10 +102,14 @@ class CUDABackend:
             return
         staging = self.allocate(device, host.nbytes, stream)
         plain = contiguous(host.shape, host.dtype)
-        self.upload(np.ascontiguousarray(host).reshape(host.shape), staging.address, plain, stream)
-        self.copy(staging.address, plain, target, layout, stream)
+        self.upload(
+            device, np.ascontiguousarray(host).reshape(host.shape), staging.address, plain, stream
+        )
+        self.copy(device, staging.address, plain, target, layout, stream)
 
-    def download(self, source: int, layout: Layout, stream: Any) -> np.ndarray[Any, Any]:
+    def download(
+        self, device: Device, source: int, layout: Layout, stream: Any
+    ) -> np.ndarray[Any, Any]:
         """A fresh host copy of the elements at `source`, once all work on the device is done."""
         from cuda.bindings import driver
 
@@ -111,13 +119,12 @@ class CUDABackend:
         host = np.empty(layout.shape, layout.dtype)
         if layout.size == 0:
             return host
-        device = self.devices()[0]
         activate(device.index)
         plain = contiguous(layout.shape, layout.dtype)
         staging = None
         if layout.strides != plain.strides and layout.order != "C":
             staging = self.allocate(device, plain.nbytes, stream)
-            self.copy(source, layout, staging.address, plain, stream)
+            self.copy(device, source, layout, staging.address, plain, stream)
             source = staging.address
         # The elements may come from any stream, this thread's or another's.
         check(driver.cuCtxSynchronize(), "waiting for the device")
@@ -127,29 +134,42 @@ class CUDABackend:
         return host
 
     def copy(
-        self, source: int, source_layout: Layout, target: int, layout: Layout, stream: Any
+        self,
+        device: Device,
+        source: int,
+        source_layout: Layout,
+        target: int,
+        layout: Layout,
+        stream: Any,
     ) -> None:
         """Copy elements on the device, in stream order."""
-        from graphjit.backends.cuda.memory_kernels import copy_launch
+        from graphjit.backends.memory_kernels import copy_launch
 
         if layout.size == 0:
             return
         low, high = source_layout.extent
         target_low, target_high = layout.extent
         if source + low < target + target_high and target + target_low < source + high:
-            staging = self.allocate(self.devices()[0], layout.nbytes, stream)
+            staging = self.allocate(device, layout.nbytes, stream)
             plain = contiguous(layout.shape, layout.dtype)
             self._launch(
+                device,
                 copy_launch(View(0, 0, source_layout), View(1, 0, plain)),
                 (source, staging.address),
                 stream,
             )
             source, source_layout = staging.address, plain
-        self._launch(
-            copy_launch(View(0, 0, source_layout), View(1, 0, layout)), (source, target), stream
-        )
+        launch = copy_launch(View(0, 0, source_layout), View(1, 0, layout))
+        self._launch(device, launch, (source, target), stream)
 
-    def fill(self, value: np.ndarray[Any, Any], target: int, layout: Layout, stream: Any) -> None:
+    def fill(
+        self,
+        device: Device,
+        value: np.ndarray[Any, Any],
+        target: int,
+        layout: Layout,
+        stream: Any,
+    ) -> None:
         """Set every element, in stream order."""
         from cuda.bindings import driver
 
@@ -157,7 +177,6 @@ class CUDABackend:
 
         if layout.size == 0:
             return
-        device = self.devices()[0]
         activate(device.index)
         cells = np.frombuffer(value.tobytes(), "u1")
         if layout.is_contiguous and not cells.any():
@@ -165,9 +184,9 @@ class CUDABackend:
             check(cleared, "clearing an array")
             return
         one = self.allocate(device, value.nbytes, stream)
-        self.upload(value, one.address, contiguous((), value.dtype), stream)
+        self.upload(device, value, one.address, contiguous((), value.dtype), stream)
         repeated = Layout(layout.shape, (0,) * len(layout.shape), layout.dtype)
-        self.copy(one.address, repeated, target, layout, stream)
+        self.copy(device, one.address, repeated, target, layout, stream)
 
     def export_dlpack(self, array: Any, stream: Any, options: dict[str, Any]) -> Any:
         """The DLPack capsule; the consumer's stream waits for `stream`."""
@@ -201,7 +220,9 @@ class CUDABackend:
         from graphjit.backends.cuda.executable import CUDAExecutable
 
         allocate = functools.partial(self.allocate, device)
-        return CUDAExecutable(schedule, device, allocate, self.copy, self.download, inputs)
+        copy = functools.partial(self.copy, device)
+        download = functools.partial(self.download, device)
+        return CUDAExecutable(schedule, device, allocate, copy, download, inputs)
 
     def synchronize(self, device: Device) -> None:
         """Wait for all streams of the device."""
@@ -214,13 +235,13 @@ class CUDABackend:
         check(driver.cuCtxSynchronize(), "waiting for the device")
         raise_failures()
 
-    def _launch(self, launch: Any, addresses: tuple[int, ...], stream: Any) -> None:
+    def _launch(self, device: Device, launch: Any, addresses: tuple[int, ...], stream: Any) -> None:
         from cuda.bindings import driver
 
         from graphjit.backends.cuda import driver as cuda_driver
         from graphjit.backends.cuda.image import BoundImage
 
-        cuda_driver.activate(self.devices()[0].index)
+        cuda_driver.activate(device.index)
         kernel = frontend.load(launch.kernel)
         packed = pack_launch(
             launch.kernel,

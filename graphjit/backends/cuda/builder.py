@@ -27,8 +27,8 @@ from graphjit._memory import Memory
 from graphjit._nodes import Access, Copy, Fill, StateRef, View, constant
 from graphjit.backends.cuda.driver import check
 from graphjit.backends.cuda.image import BoundImage
-from graphjit.backends.cuda.memory_kernels import copy_launch, fill_launch
 from graphjit.backends.cuda.nodes import KernelNode
+from graphjit.backends.memory_kernels import copy_launch, fill_launch
 from graphjit.kernel import frontend, numba_types
 from graphjit.kernel.generated import GeneratedLaunch, generated
 from graphjit.kernel.packing import Address, ParamImage, indirect_image, pack_launch

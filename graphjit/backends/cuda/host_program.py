@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from cuda.bindings import driver
-from numba.cuda import types
 
-from graphjit._device_control import HostCall, Switch, While, every
+from graphjit._device_control import HostCall, every
 from graphjit._layout import Layout, contiguous
 from graphjit._locks import Turn
 from graphjit.backends.cuda.builder import GraphBuilder
@@ -18,22 +16,13 @@ from graphjit.backends.cuda.calls import launch
 from graphjit.backends.cuda.driver import check
 from graphjit.backends.cuda.instances import Instances, Key, Words
 from graphjit.backends.cuda.nodes import Instance
-from graphjit.schedule.hazards import Hazards
+from graphjit.schedule.flat import Jump, Run, flatten
 from graphjit.schedule.host_calls import call_host
 from graphjit.schedule.order import Order
 from graphjit.schedule.schedule import Schedule
 
 # Copies elements to the host: from an address, of a layout, in the order of a stream.
 Download = Callable[[int, Layout, Any], "np.ndarray[Any, Any]"]
-
-
-@dataclass
-class _Jump:
-    """Goes on at `target`, unless a slot (if there is one) holds the value."""
-
-    target: int
-    slot: int | None = None
-    value: int = 0
 
 
 class HostProgram:
@@ -51,12 +40,13 @@ class HostProgram:
 
     def __init__(self, schedule: Schedule, builder: GraphBuilder, download: Download) -> None:
         self._schedule, self._builder, self._download = schedule, builder, download
-        self._items: list[_Jump | HostCall | Instance] = []
+        self._items: list[Jump | HostCall | Instance] = []
         self._graphs: list[Any] = []
         self._turn = Turn("the replay of a graph")
         self._words = contiguous((schedule.words,), np.dtype(np.uint64))
         try:
-            self._add(schedule.order)
+            for item in flatten(schedule, _calls_host):
+                self._items.append(self._graph(item.order) if isinstance(item, Run) else item)
         except BaseException:
             self.close()
             raise
@@ -111,54 +101,12 @@ class HostProgram:
         """What the slots hold, once all that was launched is done."""
         return self._download(self._builder.slots, self._words, stream)
 
-    def _add(self, order: Order) -> None:
-        """Add nodes: runs of those that call nothing as graphs."""
-        first = 0
-        for index, node in enumerate(order.nodes):
-            if any(isinstance(each, HostCall) for each in every([node])):
-                self._add_graph(order, first, index)
-                first = index + 1
-                if isinstance(node, While):
-                    self._add_loop(node, order.bodies[index][0])
-                elif isinstance(node, Switch):
-                    self._add_switch(node, order.bodies[index])
-                else:
-                    assert isinstance(node, HostCall)
-                    self._items.append(node)
-        self._add_graph(order, first, len(order.nodes))
-
-    def _add_graph(self, order: Order, first: int, end: int) -> None:
-        """Add the graph of some nodes that follow each other."""
-        if first == end:
-            return
-        inside = range(first, end)
-        edges = tuple(
-            (before - first, after - first)
-            for before, after in order.hazards.edges
-            if before in inside and after in inside
-        )
-        part = Order(order.nodes[first:end], Hazards(edges, ()), order.bodies[first:end])
-        graph = self._builder.part(part)
+    def _graph(self, order: Order) -> Instance:
+        """The graph of some nodes that follow each other."""
+        graph = self._builder.part(order)
         self._graphs.append(graph)
-        made = check(driver.cuGraphInstantiate(graph, 0), "instantiating a graph")
-        self._items.append(Instance(made))
+        return Instance(check(driver.cuGraphInstantiate(graph, 0), "instantiating a graph"))
 
-    def _add_loop(self, node: While, body: Order) -> None:
-        start = len(self._items)
-        test = _Jump(0, self._schedule.slot(node.test, types.boolean), 1)
-        self._items.append(test)
-        self._add(body)
-        self._items.append(_Jump(start))
-        test.target = len(self._items)
 
-    def _add_switch(self, node: Switch, bodies: tuple[Order, ...]) -> None:
-        ends, slot = [], self._schedule.slot(node.index, types.int64)
-        for value, body in enumerate(bodies):
-            test = _Jump(0, slot, value)
-            self._items.append(test)
-            self._add(body)
-            ends.append(_Jump(0))
-            self._items.append(ends[-1])
-            test.target = len(self._items)
-        for end in ends:
-            end.target = len(self._items)
+def _calls_host(node: Any) -> bool:
+    return any(isinstance(each, HostCall) for each in every([node]))

@@ -1,4 +1,4 @@
-"""float16 on a host: the C functions and the PTX conversions that Numba uses, in LLVM's half."""
+"""float16 in LLVM's half: the C functions and the PTX conversions that Numba uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""libdevice on a host: each `__nv_` function as an LLVM intrinsic, a libm call or a short body."""
+"""libdevice for LLVM: each `__nv_` function as an intrinsic, a call of libm or a short body."""
 
 from __future__ import annotations
 

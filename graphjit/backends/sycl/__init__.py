@@ -1,0 +1,5 @@
+"""The SYCL backend: graphs as SYCL graphs on dpnp's devices."""
+
+from graphjit.backends.sycl.backend import SYCLBackend
+
+BACKEND = SYCLBackend()

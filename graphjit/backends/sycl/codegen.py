@@ -1,0 +1,509 @@
+"""A KernelIR as SPIR-V, by LLVM's own target.
+
+NVIDIA's generic pointers become OpenCL's, address space 4, and the kernel is wrapped in one that
+takes its parameters as numbers: what changes from call to call is loaded from memory.
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from graphjit._errors import UnsupportedKernelError
+from graphjit._locks import make_lock
+from graphjit.backends.disk_cache import kept_bytes, key
+from graphjit.backends.sycl import builtins
+from graphjit.backends.sycl.emission import EmissionError, spirv
+from graphjit.backends.sycl.whitelist import refuse_unknown
+from graphjit.kernel.device_runtime import (
+    TEMPLATE,
+    assembly,
+    assembly_as_call,
+    called,
+    renamed,
+    simplify,
+)
+from graphjit.kernel.ir import KernelIR
+from graphjit.kernel.uniformity import divergent_blocks
+
+_TRIPLE = "spirv64-unknown-unknown"
+_GRID_SYNC = ("cudaCGGetIntrinsicHandle", "cudaCGSynchronize")
+_lock = make_lock()
+_cache: weakref.WeakKeyDictionary[KernelIR, dict[frozenset[int], SPIRVKernel]]
+_cache = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class SPIRVKernel:
+    """A kernel compiled for SYCL devices.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the module.
+    code : bytes
+        The SPIR-V module.
+    sizes : tuple of int
+        Bytes of each parameter: addresses and numbers, all by value.
+    has_dynamic_shared : bool
+        Whether local memory, and its size as a 4-byte number, are parameters after those.
+    exchanges : bool
+        Whether local memory of 8 bytes a thread, of whole warps, is the last parameter.
+    aspects : frozenset of str
+        What a device must have: ``"fp16"``, ``"fp64"``.
+    """
+
+    name: str
+    code: bytes
+    sizes: tuple[int, ...]
+    has_dynamic_shared: bool
+    exchanges: bool
+    aspects: frozenset[str]
+
+
+def _target() -> Any:
+    """A target machine, for one module: LLVM keeps what it emitted in it."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple(_TRIPLE).create_target_machine(opt=2)
+
+
+def _unsupported(kernel: KernelIR, feature: str, others: str = "cpu and cuda") -> Any:
+    plural = "backends can" if " and " in others else "backend can"
+    return UnsupportedKernelError(
+        f"kernel {kernel.name} uses {feature}, which the sycl backend can't run; "
+        f"the {others} {plural}"
+    )
+
+
+def check_kernel(kernel: KernelIR) -> None:
+    """Refuse what SPIR-V can't express, without compiling anything.
+
+    Parameters
+    ----------
+    kernel : KernelIR
+        The kernel.
+
+    Raises
+    ------
+    UnsupportedKernelError
+        Naming the feature.
+    """
+    if kernel.cooperative or any(name in kernel.externals for name in _GRID_SYNC):
+        raise _unsupported(kernel, "grid-wide synchronisation", "cuda")
+    for text in sorted(set(TEMPLATE.findall(kernel.llvm))):
+        target = assembly(text)
+        if target is None:
+            raise _unsupported(kernel, f"inline assembly '{text}'", "cuda")
+        if "{type}" not in target and target != _DYNAMIC_SIZE and not builtins.exists(target):
+            raise _unsupported(kernel, f"'{text}'")
+    for name in sorted(kernel.externals):
+        if not builtins.exists(renamed(name) if name.startswith("llvm.nvvm.") else name):
+            raise _unsupported(kernel, _feature(kernel, name))
+
+
+def _feature(kernel: KernelIR, name: str) -> str:
+    if name == "vprintf":
+        return "print"
+    if name.startswith("__nv_"):
+        return f"libdevice function {name}"
+    if name.startswith("llvm."):
+        return f"intrinsic {name}"
+    if kernel.linked:
+        return f"{name}, for which it links CUDA C file {', '.join(kernel.linked)}"
+    return f"external function {name}"
+
+
+def compile_kernel(kernel: KernelIR, loaded: frozenset[int] = frozenset()) -> SPIRVKernel:
+    """Compile a kernel to SPIR-V, once.
+
+    Parameters
+    ----------
+    kernel : KernelIR
+        The kernel.
+    loaded : frozenset of int
+        Parameters that it loads from memory (see `graphjit.kernel.packing.indirect_image`).
+
+    Returns
+    -------
+    SPIRVKernel
+
+    Raises
+    ------
+    UnsupportedKernelError
+        If the kernel needs what SPIR-V doesn't have.
+    """
+    with _lock:  # LLVM's global context is not thread-safe
+        known = _cache.setdefault(kernel, {})
+        found = known.get(loaded)
+        if found is None:
+            check_kernel(kernel)
+            found = known[loaded] = _compile(kernel, loaded)
+        return found
+
+
+_DYNAMIC_SIZE = "gj.dynamic_size"
+_DYNAMIC = "gj.dynamic"
+_ERROR = "gj.error"
+_BODY = "gj.body"
+
+
+def _compile(kernel: KernelIR, loaded: frozenset[int]) -> SPIRVKernel:
+    machine = _target()
+    module, has_dynamic = _inlined(kernel, machine)
+    function = module.get_function(kernel.entry)
+    for other in module.functions:
+        if not other.is_declaration and other.name != kernel.entry:
+            raise _unsupported(kernel, "a recursive function")
+    types = [str(argument.type) for argument in function.arguments]
+    _name_all(module, function)
+    name = "gj_" + re.sub(r"\W", "_", kernel.name, flags=re.ASCII)
+    extra = {}
+    if has_dynamic:
+        extra = {_DYNAMIC: "ptr", _DYNAMIC_SIZE: "i32"}
+    exchanges = f"@{builtins.EXCHANGE}()" in str(function)
+    if exchanges:
+        extra[builtins.EXCHANGE] = "ptr"
+    text = _generic(_without_hints(str(module)), types, extra)
+    wrapper, sizes = _wrapper(name, types, loaded, extra)
+    final = llvm.parse_assembly(_header(machine) + text + wrapper)
+    final.verify()
+    _optimise(final, machine)
+    _refuse_split_barriers(kernel, final.get_function(name))
+    text = builtins.without_reversals(_without_hints(str(final)))
+    text = re.sub(rf"^.*@{_ERROR}\(\).*$", "", text, flags=re.MULTILINE)
+    final = llvm.parse_assembly(text)
+    aspects = refuse_unknown(final, lambda feature: _unsupported(kernel, feature))
+    text = str(final)
+    try:
+        name_on_disk = f"{key(text, _TRIPLE, llvmlite.__version__)}.spv"
+        code = kept_bytes(name_on_disk, lambda: spirv(text, _TRIPLE))
+    except EmissionError as error:
+        raise _unsupported(kernel, f"what LLVM can't express in SPIR-V ({error})") from None
+    return SPIRVKernel(name, code, sizes, has_dynamic, exchanges, aspects)
+
+
+def _refuse_split_barriers(kernel: KernelIR, function: Any) -> None:
+    """OpenCL's barriers are for all threads of a block, also those that have returned."""
+    for index, block in enumerate(function.blocks):
+        block.name = block.name or f"gj.e{index}"
+    waiting = [
+        block.name
+        for block in function.blocks
+        if any(
+            instruction.opcode == "call" and builtins.waits([*instruction.operands][-1].name)
+            for instruction in block.instructions
+        )
+    ]
+    if not waiting:
+        return
+    failing = frozenset(
+        block.name
+        for block in function.blocks
+        if any(f"@{_ERROR}()" in str(each) for each in block.instructions)
+    )
+    if not divergent_blocks(function, builtins.differs, failing).isdisjoint(waiting):
+        raise _unsupported(
+            kernel,
+            "a barrier or an exchange between lanes that some threads of a block may not reach "
+            "(they return before it, or branch around it)",
+        )
+
+
+def _header(machine: Any) -> str:
+    return f'target datalayout = "{machine.target_data}"\ntarget triple = "{_TRIPLE}"\n'
+
+
+def _inlined(kernel: KernelIR, machine: Any) -> tuple[Any, bool]:
+    """The kernel with the runtime's definitions, all inlined into it and simplified.
+
+    Also whether it uses dynamic shared memory.
+    """
+    module = llvm.parse_assembly(kernel.llvm)
+    dropped, dynamic = set(), set()
+    for variable in module.global_variables:
+        text = str(variable)
+        if variable.name.startswith(("llvm.used", "llvm.compiler.used", "_ZN08NumbaEnv")):
+            dropped.add(text)
+        elif "addrspace(3) global" in text and variable.is_declaration:
+            dynamic.add(variable.name)
+            dropped.add(text)
+    replaced, needed = _replaced(module, dynamic)
+    for function in module.functions:
+        if function.is_declaration:
+            if function.name.startswith("llvm.nvvm."):
+                function.name = renamed(function.name)
+            if not function.name.startswith("llvm."):
+                needed.add(function.name)
+        elif function.name != kernel.entry:
+            function.linkage = "internal"
+            function.add_function_attribute("alwaysinline")
+    own = {_DYNAMIC, _DYNAMIC_SIZE}
+    has_dynamic = bool(own & needed)
+    lines, block = [f"declare void @{_ERROR}() nounwind"], ""
+    for line in str(module).splitlines():
+        if line and not line[0].isspace():
+            block = line
+        if line == "  ret void" and block.startswith("switch.else"):
+            # A tuple's index is out of bounds: no way that barriers need to care for.
+            lines.append(f"  call void @{_ERROR}()")
+        if line in dropped or line.startswith(("target ", "source_filename", "; ", "!nvvm")):
+            continue
+        if line.startswith("declare ") and called(line) & needed:
+            continue
+        lines.append(replaced.get(line, line).replace("define ptx_kernel", "define"))
+    text = "\n".join([*lines, builtins.definitions(needed - own)])
+    exchanged = set(re.findall(r" = cmpxchg .*?, (i\d+) ", text))
+    if exchanged - {"i32", "i64"}:
+        raise _unsupported(kernel, f"an atomic exchange of {min(exchanged)}")
+    text = _EXCHANGE.sub(_EXCHANGED, text) + "\n"
+    text += "\n".join(builtins.exchange_declaration(type_) for type_ in exchanged)
+    if has_dynamic:
+        text += f"\ndeclare ptr @{_DYNAMIC}() memory(none)"
+        text += f"\ndeclare i32 @{_DYNAMIC_SIZE}() memory(none)\n"
+    merged = llvm.parse_assembly(_header(machine) + text)
+    merged.verify()
+    # Twice: Numba declares some functions with other types than they have, which the first mends.
+    _optimise(merged, machine)
+    _optimise(merged, machine)
+    return merged, has_dynamic
+
+
+_ATOMIC = re.compile(r"atomicrmw (?:volatile )?(\w+) ptr ([^,]+), (\w+) (\S+) ")
+_EXCHANGE = re.compile(
+    r"(%\S+) = cmpxchg (?:weak )?(?:volatile )?ptr (\S+), (i\d+) ([^,\s]+), i\d+ ([^,\s]+) .*"
+)
+# LLVM's optimisations let pairs meet in a phi, which its SPIR-V target can't select.
+_EXCHANGED = (
+    r"\1.old = call spir_func \3 @gj.exchange.\3(ptr \2, i32 1, i32 0, i32 0, \3 \5, \3 \4)\n"
+    r"  \1.won = icmp eq \3 \1.old, \4\n"
+    r"  \1.half = insertvalue { \3, i1 } poison, \3 \1.old, 0\n"
+    r"  \1 = insertvalue { \3, i1 } \1.half, i1 \1.won, 1"
+)
+
+
+def _replaced(module: Any, dynamic: set[str]) -> tuple[dict[str, str], set[str]]:
+    """Lines of the printed module that say something else here, and what they call."""
+    replaced: dict[str, str] = {}
+    needed: set[str] = set()
+    number = 0
+    for function in module.functions:
+        for block in function.blocks:
+            for instruction in block.instructions:
+                opcode = instruction.opcode
+                if opcode not in ("addrspacecast", "call", "atomicrmw"):
+                    continue
+                operands = list(instruction.operands)
+                if opcode == "call" and operands[-1].name:
+                    continue
+                if opcode == "addrspacecast" and operands[0].name not in dynamic:
+                    continue
+                if str(instruction.type) != "void":
+                    instruction.name = f"gj.replaced.{number}"
+                    number += 1
+                line, name = str(instruction), instruction.name
+                if opcode == "addrspacecast":
+                    replaced[line] = f"  %{name} = call ptr @{_DYNAMIC}()"
+                    needed.add(_DYNAMIC)
+                elif opcode == "atomicrmw":
+                    found = _ATOMIC.search(line)
+                    if found and f"gj.atomic.{found[1]}.{found[3]}" in builtins.DEFINITIONS:
+                        target = f"gj.atomic.{found[1]}.{found[3]}"
+                        replaced[line] = (
+                            f"  %{name} = call {found[3]} @{target}"
+                            f"(ptr {found[2]}, {found[3]} {found[4]})"
+                        )
+                        needed.add(target)
+                else:
+                    call = assembly_as_call(line)
+                    if call is not None:
+                        replaced[line], target = call
+                        needed.add(target)
+    return replaced, needed
+
+
+def _optimise(module: Any, machine: Any) -> None:
+    """Inline all and simplify; what runs it vectorises and unrolls for itself.
+
+    LLVM's usual pipeline also rewrites loops, with integers as wide as it takes.
+    """
+    simplify(
+        module,
+        machine,
+        "always_inliner",
+        "global_dead_code_eliminate",
+        "sroa",
+        "instruction_combine",
+        "simplify_cfg",
+        "new_gvn",
+        "instruction_combine",
+        "simplify_cfg",
+        "aggressive_dce",
+        "simplify_cfg",
+        "global_dead_code_eliminate",
+    )
+
+
+def _name_all(module: Any, function: Any) -> None:
+    """Names without quotes, so that text can be told from types."""
+    for index, argument in enumerate(function.arguments):
+        argument.name = f"gj.a{index}"
+    number = 0
+    for index, block in enumerate(function.blocks):
+        block.name = f"gj.b{index}"
+        for instruction in block.instructions:
+            if str(instruction.type) != "void":
+                instruction.name = f"gj.v{number}"
+                number += 1
+    for index, variable in enumerate(module.global_variables):
+        variable.name = f"gj.g{index}"
+
+
+_POINTER = re.compile(r'(?<![%@\w.$"-])ptr(?! addrspace\()\b')
+_GLOBAL = re.compile(r"^(@gj\.g\d+) = (.*?)(addrspace\((\d)\) )?(global|constant) (.*)$")
+
+
+def _generic(text: str, types: list[str], extra: dict[str, str]) -> str:
+    """The module with NVIDIA's address spaces as OpenCL's, its kernel as an internal function.
+
+    The functions without arguments in `extra` become parameters of it.
+    """
+    lines, spaces = [], {}
+    for line in text.splitlines():
+        found = _GLOBAL.match(line)
+        if found:
+            # Local memory has one number in both; all other variables lie in global memory.
+            space = "3" if found[4] == "3" else "1"
+            spaces[found[1]] = space
+            kind = "constant" if found[5] == "constant" and space == "1" else "global"
+            line = f"{found[1]} = internal addrspace({space}) {kind} {found[6]}"
+        lines.append(line)
+    body: list[str] = []
+    for line in lines:
+        if line.startswith(("target ", "source_filename", "; ModuleID")):
+            continue
+        if "@llvm.lifetime." in line:
+            continue
+        if not _GLOBAL.match(line) and "@gj.g" in line:
+            line = _uses(line, spaces)
+        line = line.replace("ptr addrspace(4)", "ptr addrspace(1)")
+        if line.startswith("define "):
+            parameters = [
+                f"{'ptr' if t.startswith('ptr') else t} %gj.a{i}" for i, t in enumerate(types)
+            ]
+            parameters += [f"{type_} %{name}" for name, type_ in extra.items()]
+            line = f"define internal void @{_BODY}({', '.join(parameters)}) alwaysinline {{"
+        asked = next((name for name in extra if f"@{name}()" in line), None)
+        if asked is not None:
+            if line.startswith("declare"):
+                continue
+            name = line.split(" = ")[0].strip()
+            if extra[asked] == "ptr":
+                line = f"  {name} = getelementptr i8, ptr %{asked}, i64 0"
+            else:
+                line = f"  {name} = add i32 %{asked}, 0"
+        alloca = re.match(r"\s+(%\S+) = alloca (.*)$", line)
+        if alloca:
+            type_ = _POINTER.sub("ptr addrspace(4)", alloca[2])
+            body.append(f"  {alloca[1]}.private = alloca {type_}")
+            line = f"  {alloca[1]} = addrspacecast ptr@PRIVATE {alloca[1]}.private to ptr"
+        for type_, symbol in builtins.EXCHANGES.items():
+            line = line.replace(f"@gj.exchange.{type_}(", f"@{symbol}(")
+        line = re.sub(r"@llvm\.(memset|memcpy|memmove)\.p0(?:\.p0)?\.", _memory_name, line)
+        line = _POINTER.sub("ptr addrspace(4)", line).replace("addrspace(4)@PRIVATE", "")
+        body.append(line)
+    return "\n".join(body) + "\n"
+
+
+def _memory_name(match: re.Match[str]) -> str:
+    return f"@llvm.{match[1]}.p4." + ("" if match[1] == "memset" else "p4.")
+
+
+def _uses(line: str, spaces: dict[str, str]) -> str:
+    """A line that uses variables, with their address spaces."""
+    for name, space in spaces.items():
+        # Already cast, from the space that it had in NVIDIA's IR.
+        line = re.sub(
+            rf"addrspacecast \(ptr addrspace\(\d\) {re.escape(name)} to ptr\)",
+            f"addrspacecast (ptr addrspace({space}) {name} to ptr)",
+            line,
+        )
+        line = re.sub(
+            rf"addrspacecast ptr addrspace\(\d\) {re.escape(name)} to",
+            f"addrspacecast ptr addrspace({space}) {name} to",
+            line,
+        )
+        line = re.sub(
+            rf"(?<!\w)ptr {re.escape(name)}(?![\w.])",
+            f"ptr addrspacecast (ptr addrspace({space}) {name} to ptr)",
+            line,
+        )
+        line = re.sub(
+            rf"ptr addrspace\(\d\) {re.escape(name)}(?![\w.])",
+            f"ptr addrspace({space}) {name}",
+            line,
+        )
+    return line
+
+
+_SIZES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "half": 2, "float": 4, "double": 8}
+
+
+def _wrapper(
+    name: str, types: list[str], loaded: frozenset[int], extra: dict[str, str]
+) -> tuple[str, tuple[int, ...]]:
+    """The kernel that devices run, and the sizes of its parameters."""
+    parameters, lines, passed, sizes = [], [], [], []
+    for index, type_ in enumerate(types):
+        is_pointer = type_.startswith("ptr")
+        if index in loaded:
+            parameters.append(f"i64 %at{index}")
+            lines.append(f"%from{index} = inttoptr i64 %at{index} to ptr addrspace(1)")
+            value = "i64" if is_pointer else type_
+            lines.append(f"%v{index} = load {value}, ptr addrspace(1) %from{index}")
+            sizes.append(8)
+            if is_pointer:
+                parameters.append(f"i64 %add{index}")
+                sizes.append(8)
+                lines.append(f"%w{index} = add i64 %v{index}, %add{index}")
+        else:
+            given = "i64" if is_pointer else type_
+            parameters.append(f"{given} %{'w' if is_pointer else 'v'}{index}")
+            sizes.append(_SIZES[given])
+        if is_pointer:
+            lines.append(f"%g{index} = inttoptr i64 %w{index} to ptr addrspace(1)")
+            lines.append(
+                f"%p{index} = addrspacecast ptr addrspace(1) %g{index} to ptr addrspace(4)"
+            )
+            passed.append(f"ptr addrspace(4) %p{index}")
+        else:
+            passed.append(f"{type_} %v{index}")
+    for given, type_ in extra.items():
+        if type_ == "ptr":
+            parameters.append(f"ptr addrspace(3) %{given}.local")
+            lines.append(
+                f"%{given} = addrspacecast ptr addrspace(3) %{given}.local to ptr addrspace(4)"
+            )
+            passed.append(f"ptr addrspace(4) %{given}")
+        else:
+            parameters.append(f"{type_} %{given}")
+            passed.append(f"{type_} %{given}")
+    body = "\n".join(f"  {line}" for line in lines)
+    text = (
+        f"\ndefine spir_kernel void @{name}({', '.join(parameters)}) {{\n{body}\n"
+        f"  call void @{_BODY}({', '.join(passed)})\n  ret void\n}}\n"
+    )
+    return text, tuple(sizes)
+
+
+_HINTS = re.compile(r", ![\w.]+ ![0-9]+")
+
+
+def _without_hints(text: str) -> str:
+    """The text without metadata: all of it is for other targets, or for debuggers."""
+    return "\n".join(_HINTS.sub("", line) for line in text.splitlines() if not line.startswith("!"))

@@ -1,0 +1,200 @@
+"""USM for Arrays, kept for reuse in the order of queues."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from graphjit._errors import DeviceMemoryError
+from graphjit._interpreter import reference_count
+from graphjit._locks import make_lock
+from graphjit._memory import Allocator, Memory
+from graphjit.backends.sycl import runtime, shim
+
+_GRANULE = 512
+_ALIGNMENT = 64
+_KEPT_BYTES = 256 * 2**20
+_alone = 0
+# Blocks by size and the queue that they belong to; each is an address.
+_Key = tuple[int, int]
+
+
+class _Probe:
+    """Tells, by being dropped, what `reference_count` says in a `__del__` written here."""
+
+    def __del__(self) -> None:
+        global _alone
+        if _alone == 0:
+            _alone = reference_count(self)
+
+
+_Probe()
+
+
+class _Followers(threading.local):
+    """Queues of other libraries whose memory this thread's next launch uses."""
+
+    def __init__(self) -> None:
+        self.queues: set[int] = set()
+
+
+followers = _Followers()
+
+
+class Pool:
+    """Memory of one device.
+
+    Parameters
+    ----------
+    index : int
+        The device's number.
+    """
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.queue = runtime.address(index)
+        self._free: dict[_Key, list[int]] = {}
+        self._kept = 0
+        self._lock = make_lock()
+
+    def take(self, nbytes: int, stream: Any) -> USMMemory:
+        """Uninitialised memory that work queued on the stream from now on may use."""
+        size = -(-nbytes // _GRANULE) * _GRANULE or _GRANULE
+        blocks = self._free.get((size, stream or self.queue))
+        try:
+            address = blocks.pop() if blocks else None
+        except IndexError:  # another thread was quicker
+            address = None
+        if address is None:
+            address = self._allocate(size, nbytes)
+        else:
+            self._kept -= size
+        return USMMemory(self, address, size, nbytes, stream)
+
+    def give(self, address: int, size: int, stream: Any) -> None:
+        """Take a block back, whose last use was queued on the stream."""
+        if self._kept + size > _KEPT_BYTES:
+            shim.wait(stream or self.queue)
+            shim.free(self.queue, address)
+            return
+        self._kept += size
+        self._free.setdefault((size, stream or self.queue), []).append(address)
+
+    def trim(self) -> None:
+        """Free all kept blocks."""
+        with self._lock:
+            free, self._free = self._free, {}
+            self._kept = 0
+            for (_, stream), blocks in free.items():
+                shim.wait(stream)
+                for address in blocks:
+                    shim.free(self.queue, address)
+
+    def _allocate(self, size: int, nbytes: int) -> int:
+        try:
+            return shim.malloc_device(self.queue, size, _ALIGNMENT)
+        except DeviceMemoryError:
+            self.trim()
+        try:
+            return shim.malloc_device(self.queue, size, _ALIGNMENT)
+        except DeviceMemoryError:
+            raise DeviceMemoryError(f"sycl:{self.index} has no {nbytes} bytes left") from None
+
+
+class USMMemory(Memory):
+    """A piece of device memory that goes back to its pool when nothing refers to it.
+
+    Parameters
+    ----------
+    pool : Pool
+        Where it comes from.
+    address, size : int
+        Its block.
+    nbytes : int
+        Bytes that were asked for.
+    stream : int or None
+        The queue whose work may use it.
+    """
+
+    __slots__ = ("_home", "_pool", "_size")
+
+    def __init__(self, pool: Pool, address: int, size: int, nbytes: int, stream: Any) -> None:
+        Memory.__init__(self, address, nbytes, stream)
+        self._pool, self._size, self._home = pool, size, stream
+
+    def used_on(self, stream: Any, written: bool) -> None:
+        """As `Memory.used_on`: on another queue than the last, after all that it was given."""
+        Memory.used_on(self, stream, written)
+        if stream != self.stream:
+            queue = self._pool.queue
+            shim.order(self.stream or queue, stream or queue)
+            self.stream = stream
+
+    def _moved(self) -> Memory:
+        if self.exported:
+            return AdoptedMemory(self.address, self.nbytes, self, self.stream, self._pool.queue)
+        moved = USMMemory(self._pool, self.address, self._size, self.nbytes, self.stream)
+        self._size = 0
+        return moved
+
+    def __del__(self) -> None:
+        # At the end of the process SYCL may be gone before this, and so may this module's names.
+        if shim is None or not shim.is_usable() or not self._size:
+            return
+        if reference_count(self) == _alone:
+            self._pool.give(self.address, self._size, self.stream)
+
+
+class AdoptedMemory(Memory):
+    """Device memory that somebody else owns.
+
+    Parameters
+    ----------
+    address, nbytes : int
+        The memory.
+    owner : object
+        Kept alive.
+    stream : int or None
+        The queue that wrote it.
+    queue : int
+        What None stands for.
+    """
+
+    __slots__ = ("_queue", "owner")
+
+    def __init__(self, address: int, nbytes: int, owner: object, stream: Any, queue: int) -> None:
+        Memory.__init__(self, address, nbytes, stream)
+        self.owner, self._queue = owner, queue
+        self.exported = True
+
+    def used_on(self, stream: Any, written: bool) -> None:
+        """Wait for the owner's queue, and let that wait for the launch that is to come."""
+        Memory.used_on(self, stream, written)
+        if stream != self.stream:
+            theirs = self.stream or self._queue
+            shim.order(theirs, stream or self._queue)
+            followers.queues.add(theirs)
+
+    def _moved(self) -> Memory:
+        return AdoptedMemory(self.address, self.nbytes, self.owner, self.stream, self._queue)
+
+
+class USMAllocator(Allocator):
+    """Device memory of one size.
+
+    Parameters
+    ----------
+    pool : Pool
+        Where it comes from.
+    nbytes : int
+        The size.
+    """
+
+    __slots__ = ("_nbytes", "_pool")
+
+    def __init__(self, pool: Pool, nbytes: int) -> None:
+        self._pool, self._nbytes = pool, nbytes
+
+    def take(self, stream: Any) -> Memory:
+        """As `Allocator.take`."""
+        return self._pool.take(self._nbytes, stream)
