@@ -52,6 +52,7 @@ bench: $(VENV)/.has-test
 	$(BIN)/python -m benchmarks.cpu
 	$(BIN)/python -m benchmarks.dispatch
 	$(BIN)/python -m benchmarks.loops
+	if $(BIN)/python -c 'import dpctl' 2>/dev/null; then $(BIN)/python -m benchmarks.sycl; fi
 	$(if $(CUDA),$(BIN)/python -m benchmarks.cuda)
 
 fuzz: $(VENV)/.has-test

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import re
 
+from graphjit.backends.sycl.atomics import EXCHANGES, atomics
+from graphjit.backends.sycl.warps import WAIT, warps
 from graphjit.kernel import half, libdevice
 from graphjit.kernel.device_runtime import (
     AXES,
-    PAIR,
-    SHUFFLE,
-    VOTE,
     called,
     defined,
-    float_extremes,
     memory_operation,
-    return_pair,
 )
 
 _PURE = "nocallback nofree nosync nounwind willreturn memory(none)"
@@ -32,8 +29,6 @@ _REGISTERS = {
 }
 # The least and one past the greatest value: a loop with a step that can't be 0 has no error.
 _RANGES = {"tid": (0, 2**20), "ntid": (1, 2**20), "ctaid": (0, 2**31 - 1), "nctaid": (1, 2**31 - 1)}
-# Local memory, global memory, both: OpenCL's flags of a fence.
-_FENCED = 3
 
 BUILTINS: dict[str, str] = {
     **{
@@ -63,21 +58,7 @@ def differs(name: str) -> bool:
     return name in _DIFFERENT or not name.startswith("_Z")
 
 
-# Compares and exchanges: pointer, scope, semantics if equal and if not, new value, comparator.
-EXCHANGES = {
-    "i32": "_Z29__spirv_AtomicCompareExchangePU3AS4iiiiii",
-    "i64": "_Z29__spirv_AtomicCompareExchangePU3AS4liiill",
-}
-
 _DIFFERENT = frozenset((_REGISTERS["tid"], *EXCHANGES.values()))
-
-
-def exchange_declaration(type_: str) -> str:
-    """The declaration of `gj.exchange`, which gets the name of SPIR-V's at last."""
-    return (
-        f"declare spir_func {type_} @gj.exchange.{type_}"
-        f"(ptr, i32, i32, i32, {type_}, {type_}) nounwind"
-    )
 
 
 # libm's name -> OpenCL's, where they differ.
@@ -118,7 +99,6 @@ def _linear() -> str:
 
 def _barriers() -> dict[str, str]:
     base = "gj.nvvm.barrier.cta"
-    wait = f"  call spir_func void @_Z7barrierj(i32 {_FENCED})\n"
 
     def reduced(kind: str, returns: str, builtin: str, end: str) -> str:
         name = f"{base}.red.{kind}.aligned.all"
@@ -126,14 +106,14 @@ def _barriers() -> dict[str, str]:
             name,
             returns,
             "i32 %id, i1 %p",
-            f"{wait}  %p32 = zext i1 %p to i32\n"
+            f"{WAIT}  %p32 = zext i1 %p to i32\n"
             f"  %n = call spir_func i32 @{builtin}(i32 %p32)\n{end}",
         )
 
     flag = "  %r = icmp ne i32 %n, 0\n  ret i1 %r"
     return {
         f"{base}.sync.aligned.all": defined(
-            f"{base}.sync.aligned.all", "void", "i32 %id", f"{wait}  ret void"
+            f"{base}.sync.aligned.all", "void", "i32 %id", f"{WAIT}  ret void"
         ),
         f"{base}.red.popc.aligned.all": reduced(
             "popc", "i32", "_Z21work_group_reduce_addi", "  ret i32 %n"
@@ -141,62 +121,6 @@ def _barriers() -> dict[str, str]:
         f"{base}.red.and.aligned.all": reduced("and", "i1", "_Z14work_group_alli", flag),
         f"{base}.red.or.aligned.all": reduced("or", "i1", "_Z14work_group_anyi", flag),
     }
-
-
-def _exchanging(name: str, type_: str, changed: str) -> str:
-    """An atomic operation in a loop that compares and exchanges."""
-    bits = {"float": "i32", "double": "i64"}.get(type_, type_)
-    is_float = bits != type_
-    seen = f"  %old = bitcast {bits} %was to {type_}\n" if is_float else ""
-    made = f"  %next = bitcast {type_} %new to {bits}\n" if is_float else ""
-    was = "%was" if not is_float else "%old"
-    result = f"  %r = bitcast {bits} %was to {type_}\n  ret {type_} %r"
-    if not is_float:
-        result = f"  ret {type_} %was"
-    return defined(
-        name,
-        type_,
-        f"ptr %p, {type_} %v",
-        f"entry:\n  %first = load {bits}, ptr %p\n  br label %try\n"
-        f"try:\n  %was = phi {bits} [ %first, %entry ], [ %now, %try ]\n{seen}"
-        + changed.replace("%old", was).replace("{type}", type_)
-        + "\n"
-        + made
-        + f"  %pair = cmpxchg ptr %p, {bits} %was, {bits} {'%next' if is_float else '%new'} "
-        "monotonic monotonic\n"
-        f"  %now = extractvalue {{ {bits}, i1 }} %pair, 0\n"
-        f"  %won = extractvalue {{ {bits}, i1 }} %pair, 1\n"
-        f"  br i1 %won, label %done, label %try\ndone:\n{result}",
-    )
-
-
-# What numba-cuda's own atomicrmw instructions do that SPIR-V has none for.
-_EXCHANGED = {
-    "fadd": "  %new = fadd {type} %old, %v",
-    "fsub": "  %new = fsub {type} %old, %v",
-    "uinc_wrap": "  %over = icmp uge {type} %old, %v\n  %one = add {type} %old, 1\n"
-    "  %new = select i1 %over, {type} 0, {type} %one",
-    "udec_wrap": "  %zero = icmp eq {type} %old, 0\n  %over = icmp ugt {type} %old, %v\n"
-    "  %reset = or i1 %zero, %over\n  %one = sub {type} %old, 1\n"
-    "  %new = select i1 %reset, {type} %v, {type} %one",
-    "nand": "  %and = and {type} %old, %v\n  %new = xor {type} %and, -1",
-}
-
-
-def _atomics() -> dict[str, str]:
-    table = {}
-    for type_ in ("float", "double"):
-        for operation in ("add", "sub"):
-            name = f"___numba_atomic_{type_}_{operation}"
-            table[name] = _exchanging(name, type_, _EXCHANGED[f"f{operation}"])
-    for operation in ("inc", "dec"):
-        name = f"___numba_atomic_u64_{operation}"
-        table[name] = _exchanging(name, "i64", _EXCHANGED[f"u{operation}_wrap"])
-    for operation, changed in _EXCHANGED.items():
-        for type_ in ("float", "double") if operation[0] == "f" else ("i32", "i64"):
-            name = f"gj.atomic.{operation}.{type_}"
-            table[name] = _exchanging(name, type_, changed)
-    return table | float_extremes()
 
 
 def _bits() -> dict[str, str]:
@@ -236,124 +160,6 @@ def without_reversals(text: str) -> str:
     return "\n".join([text, *(DEFINITIONS[f"gj.{name}"] for name in found)])
 
 
-_LANE = "  %lin = call i32 @gj.lin()\n  %lane = and i32 %lin, 31\n  %base = and i32 %lin, -32\n"
-_WAIT = f"  call spir_func void @_Z7barrierj(i32 {_FENCED})\n"
-# The lanes that a block's last warp has.
-_MEMBERS = (
-    "  %threads = call i32 @gj.threads()\n  %left = sub i32 %threads, %base\n"
-    "  %is.full = icmp sge i32 %left, 32\n  %bits = shl i32 1, %left\n"
-    "  %some = sub i32 %bits, 1\n  %there = select i1 %is.full, i32 -1, i32 %some\n"
-    "  %members = and i32 %there, %mask\n"
-)
-
-
-def _put(value: str, half: int) -> str:
-    return (
-        f"  %put.{half} = call ptr @gj.lane(i32 %lin, i32 {half})\n"
-        f"  store i32 {value}, ptr %put.{half}\n"
-    )
-
-
-def _over_lanes(bits: str) -> str:
-    """A loop that collects in `%all.bits` a bit of each lane of a warp."""
-    return (
-        "  br label %next\nnext:\n"
-        "  %i = phi i32 [ 0, %entry ], [ %i.next, %next ]\n"
-        "  %so.far = phi i32 [ 0, %entry ], [ %all.bits, %next ]\n"
-        f"  %other = add i32 %base, %i\n{bits}"
-        "  %one = zext i1 %is.so to i32\n  %bit = shl i32 %one, %i\n"
-        "  %all.bits = or i32 %so.far, %bit\n  %i.next = add nuw nsw i32 %i, 1\n"
-        "  %more = icmp ult i32 %i.next, 32\n  br i1 %more, label %next, label %end\nend:\n"
-        f"{_WAIT}"
-    )
-
-
-def _get(half: int) -> str:
-    return (
-        f"  %get.{half} = call ptr @gj.lane(i32 %other, i32 {half})\n"
-        f"  %theirs.{half} = load i32, ptr %get.{half}\n"
-    )
-
-
-def _match(kind: str, bits: int) -> str:
-    """The lanes of a warp that have the same value."""
-    if bits == 64:
-        split = (
-            "  %mine.0 = trunc i64 %v to i32\n  %top = lshr i64 %v, 32\n"
-            "  %mine.1 = trunc i64 %top to i32\n" + _put("%mine.1", 1)
-        )
-        same = _get(0) + _get(1) + (
-            "  %low.so = icmp eq i32 %theirs.0, %mine.0\n"
-            "  %high.so = icmp eq i32 %theirs.1, %mine.1\n  %is.so = and i1 %low.so, %high.so\n"
-        )  # fmt: skip
-    else:
-        split = "  %mine.0 = or i32 %v, 0\n"
-        same = _get(0) + "  %is.so = icmp eq i32 %theirs.0, %mine.0\n"
-    body = f"entry:\n{_LANE}{_MEMBERS}{split}{_put('%mine.0', 0)}{_WAIT}{_over_lanes(same)}"
-    body += "  %found = and i32 %all.bits, %members\n"
-    name = f"gj.nvvm.match.{kind}.sync.i{bits}"
-    if kind == "any":
-        return defined(name, "i32", f"i32 %mask, i{bits} %v", f"{body}  ret i32 %found")
-    body += "  %all = icmp eq i32 %found, %members\n  %n = select i1 %all, i32 %found, i32 0\n"
-    return defined(name, PAIR, f"i32 %mask, i{bits} %v", body + return_pair("%n", "%all"))
-
-
-def _warps() -> dict[str, str]:
-    """What the lanes of a warp do together, through local memory, the whole block waiting.
-
-    Sub-groups would be faster, but devices have them of other sizes, with lanes elsewhere, and
-    Intel's compiler for CPUs gives up on some kernels and lets each thread be a sub-group.
-    """
-    shuffle = (
-        f"{_LANE}{_put('%v', 0)}{_WAIT}{SHUFFLE}"
-        "  %from = call ptr @gj.lane(i32 %src, i32 0)\n  %got = load i32, ptr %from\n" + _WAIT
-    )
-    vote = (
-        f"entry:\n{_LANE}{_MEMBERS}  %p32 = zext i1 %p to i32\n{_put('%p32', 0)}{_WAIT}"
-        + _over_lanes(_get(0) + "  %is.so = icmp ne i32 %theirs.0, 0\n")
-        + "  %ballot = and i32 %all.bits, %members\n"
-        + VOTE
-    )
-    threads = "".join(f"  %n{axis} = call i32 @gj.ntid.{axis}()\n" for axis in AXES)
-    return {
-        "gj.threads": defined(
-            "gj.threads", "i32", "",
-            f"{threads}  %a = mul i32 %nx, %ny\n  %r = mul i32 %a, %nz\n  ret i32 %r",
-        ),
-        "gj.lane": defined(
-            "gj.lane", "ptr", "i32 %lane, i32 %half",
-            f"  %base = call ptr @{EXCHANGE}()\n  %a = mul i32 %lane, 2\n"
-            "  %b = add i32 %a, %half\n  %c = zext i32 %b to i64\n"
-            "  %r = getelementptr i32, ptr %base, i64 %c\n  ret ptr %r",
-        ),
-        "gj.activemask": defined(
-            "gj.activemask", "i32", "",
-            f"{_LANE}  %mask = or i32 0, -1\n{_MEMBERS}{_WAIT}  ret i32 %members",
-        ),
-        "gj.nvvm.bar.warp.sync": defined(
-            "gj.nvvm.bar.warp.sync", "void", "i32 %mask", f"{_WAIT}  ret void"
-        ),
-        "gj.nvvm.shfl.sync.i32": defined(
-            "gj.nvvm.shfl.sync.i32", PAIR, "i32 %mask, i32 %mode, i32 %v, i32 %b, i32 %c",
-            shuffle + return_pair("%got", "%ok"),
-        ),
-        "gj.nvvm.vote.sync": defined(
-            "gj.nvvm.vote.sync", PAIR, "i32 %mask, i32 %mode, i1 %p",
-            vote + return_pair("%ballot", "%v"),
-        ),
-        EXCHANGE: f"declare ptr @{EXCHANGE}() {_PURE}",
-        **{
-            f"gj.nvvm.match.{kind}.sync.i{bits}": _match(kind, bits)
-            for kind in ("any", "all")
-            for bits in (32, 64)
-        },
-    }  # fmt: skip
-
-
-EXCHANGE = "gj.exchange"
-"""Gives the local memory in which the lanes of warps exchange: 8 bytes a thread."""
-
-
 def _normal() -> str:
     """The normal distribution function, by the error function."""
     root = "0x3FE6A09E667F3BCD"  # of a half
@@ -366,10 +172,10 @@ def _normal() -> str:
 
 def _definitions() -> dict[str, str]:
     table = {
-        **_warps(),
+        **warps(),
         **_registers(),
         **_barriers(),
-        **_atomics(),
+        **atomics(),
         **_bits(),
         "gj.lin": _linear(),
     }

@@ -17,8 +17,10 @@ import llvmlite.binding as llvm
 from graphjit._errors import UnsupportedKernelError
 from graphjit._locks import make_lock
 from graphjit.backends.disk_cache import kept_bytes, key
-from graphjit.backends.sycl import builtins
+from graphjit.backends.sycl import atomics, builtins, warps
+from graphjit.backends.sycl.address_spaces import generic, name_all, without_hints
 from graphjit.backends.sycl.emission import EmissionError, spirv
+from graphjit.backends.sycl.entry_point import entry_point
 from graphjit.backends.sycl.whitelist import refuse_unknown
 from graphjit.kernel.device_runtime import (
     TEMPLATE,
@@ -150,7 +152,6 @@ def compile_kernel(kernel: KernelIR, loaded: frozenset[int] = frozenset()) -> SP
 _DYNAMIC_SIZE = "gj.dynamic_size"
 _DYNAMIC = "gj.dynamic"
 _ERROR = "gj.error"
-_BODY = "gj.body"
 
 
 def _compile(kernel: KernelIR, loaded: frozenset[int]) -> SPIRVKernel:
@@ -161,21 +162,21 @@ def _compile(kernel: KernelIR, loaded: frozenset[int]) -> SPIRVKernel:
         if not other.is_declaration and other.name != kernel.entry:
             raise _unsupported(kernel, "a recursive function")
     types = [str(argument.type) for argument in function.arguments]
-    _name_all(module, function)
+    name_all(module, function)
     name = "gj_" + re.sub(r"\W", "_", kernel.name, flags=re.ASCII)
     extra = {}
     if has_dynamic:
         extra = {_DYNAMIC: "ptr", _DYNAMIC_SIZE: "i32"}
-    exchanges = f"@{builtins.EXCHANGE}()" in str(function)
+    exchanges = f"@{warps.EXCHANGE}()" in str(function)
     if exchanges:
-        extra[builtins.EXCHANGE] = "ptr"
-    text = _generic(_without_hints(str(module)), types, extra)
-    wrapper, sizes = _wrapper(name, types, loaded, extra)
+        extra[warps.EXCHANGE] = "ptr"
+    text = generic(without_hints(str(module)), types, extra)
+    wrapper, sizes = entry_point(name, types, loaded, extra)
     final = llvm.parse_assembly(_header(machine) + text + wrapper)
     final.verify()
     _optimise(final, machine)
     _refuse_split_barriers(kernel, final.get_function(name))
-    text = builtins.without_reversals(_without_hints(str(final)))
+    text = builtins.without_reversals(without_hints(str(final)))
     text = re.sub(rf"^.*@{_ERROR}\(\).*$", "", text, flags=re.MULTILINE)
     final = llvm.parse_assembly(text)
     aspects = refuse_unknown(final, lambda feature: _unsupported(kernel, feature))
@@ -262,7 +263,7 @@ def _inlined(kernel: KernelIR, machine: Any) -> tuple[Any, bool]:
     if exchanged - {"i32", "i64"}:
         raise _unsupported(kernel, f"an atomic exchange of {min(exchanged)}")
     text = _EXCHANGE.sub(_EXCHANGED, text) + "\n"
-    text += "\n".join(builtins.exchange_declaration(type_) for type_ in exchanged)
+    text += "\n".join(atomics.exchange_declaration(type_) for type_ in exchanged)
     if has_dynamic:
         text += f"\ndeclare ptr @{_DYNAMIC}() memory(none)"
         text += f"\ndeclare i32 @{_DYNAMIC_SIZE}() memory(none)\n"
@@ -347,163 +348,3 @@ def _optimise(module: Any, machine: Any) -> None:
         "simplify_cfg",
         "global_dead_code_eliminate",
     )
-
-
-def _name_all(module: Any, function: Any) -> None:
-    """Names without quotes, so that text can be told from types."""
-    for index, argument in enumerate(function.arguments):
-        argument.name = f"gj.a{index}"
-    number = 0
-    for index, block in enumerate(function.blocks):
-        block.name = f"gj.b{index}"
-        for instruction in block.instructions:
-            if str(instruction.type) != "void":
-                instruction.name = f"gj.v{number}"
-                number += 1
-    for index, variable in enumerate(module.global_variables):
-        variable.name = f"gj.g{index}"
-
-
-_POINTER = re.compile(r'(?<![%@\w.$"-])ptr(?! addrspace\()\b')
-_GLOBAL = re.compile(r"^(@gj\.g\d+) = (.*?)(addrspace\((\d)\) )?(global|constant) (.*)$")
-
-
-def _generic(text: str, types: list[str], extra: dict[str, str]) -> str:
-    """The module with NVIDIA's address spaces as OpenCL's, its kernel as an internal function.
-
-    The functions without arguments in `extra` become parameters of it.
-    """
-    lines, spaces = [], {}
-    for line in text.splitlines():
-        found = _GLOBAL.match(line)
-        if found:
-            # Local memory has one number in both; all other variables lie in global memory.
-            space = "3" if found[4] == "3" else "1"
-            spaces[found[1]] = space
-            kind = "constant" if found[5] == "constant" and space == "1" else "global"
-            line = f"{found[1]} = internal addrspace({space}) {kind} {found[6]}"
-        lines.append(line)
-    body: list[str] = []
-    for line in lines:
-        if line.startswith(("target ", "source_filename", "; ModuleID")):
-            continue
-        if "@llvm.lifetime." in line:
-            continue
-        if not _GLOBAL.match(line) and "@gj.g" in line:
-            line = _uses(line, spaces)
-        line = line.replace("ptr addrspace(4)", "ptr addrspace(1)")
-        if line.startswith("define "):
-            parameters = [
-                f"{'ptr' if t.startswith('ptr') else t} %gj.a{i}" for i, t in enumerate(types)
-            ]
-            parameters += [f"{type_} %{name}" for name, type_ in extra.items()]
-            line = f"define internal void @{_BODY}({', '.join(parameters)}) alwaysinline {{"
-        asked = next((name for name in extra if f"@{name}()" in line), None)
-        if asked is not None:
-            if line.startswith("declare"):
-                continue
-            name = line.split(" = ")[0].strip()
-            if extra[asked] == "ptr":
-                line = f"  {name} = getelementptr i8, ptr %{asked}, i64 0"
-            else:
-                line = f"  {name} = add i32 %{asked}, 0"
-        alloca = re.match(r"\s+(%\S+) = alloca (.*)$", line)
-        if alloca:
-            type_ = _POINTER.sub("ptr addrspace(4)", alloca[2])
-            body.append(f"  {alloca[1]}.private = alloca {type_}")
-            line = f"  {alloca[1]} = addrspacecast ptr@PRIVATE {alloca[1]}.private to ptr"
-        for type_, symbol in builtins.EXCHANGES.items():
-            line = line.replace(f"@gj.exchange.{type_}(", f"@{symbol}(")
-        line = re.sub(r"@llvm\.(memset|memcpy|memmove)\.p0(?:\.p0)?\.", _memory_name, line)
-        line = _POINTER.sub("ptr addrspace(4)", line).replace("addrspace(4)@PRIVATE", "")
-        body.append(line)
-    return "\n".join(body) + "\n"
-
-
-def _memory_name(match: re.Match[str]) -> str:
-    return f"@llvm.{match[1]}.p4." + ("" if match[1] == "memset" else "p4.")
-
-
-def _uses(line: str, spaces: dict[str, str]) -> str:
-    """A line that uses variables, with their address spaces."""
-    for name, space in spaces.items():
-        # Already cast, from the space that it had in NVIDIA's IR.
-        line = re.sub(
-            rf"addrspacecast \(ptr addrspace\(\d\) {re.escape(name)} to ptr\)",
-            f"addrspacecast (ptr addrspace({space}) {name} to ptr)",
-            line,
-        )
-        line = re.sub(
-            rf"addrspacecast ptr addrspace\(\d\) {re.escape(name)} to",
-            f"addrspacecast ptr addrspace({space}) {name} to",
-            line,
-        )
-        line = re.sub(
-            rf"(?<!\w)ptr {re.escape(name)}(?![\w.])",
-            f"ptr addrspacecast (ptr addrspace({space}) {name} to ptr)",
-            line,
-        )
-        line = re.sub(
-            rf"ptr addrspace\(\d\) {re.escape(name)}(?![\w.])",
-            f"ptr addrspace({space}) {name}",
-            line,
-        )
-    return line
-
-
-_SIZES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "half": 2, "float": 4, "double": 8}
-
-
-def _wrapper(
-    name: str, types: list[str], loaded: frozenset[int], extra: dict[str, str]
-) -> tuple[str, tuple[int, ...]]:
-    """The kernel that devices run, and the sizes of its parameters."""
-    parameters, lines, passed, sizes = [], [], [], []
-    for index, type_ in enumerate(types):
-        is_pointer = type_.startswith("ptr")
-        if index in loaded:
-            parameters.append(f"i64 %at{index}")
-            lines.append(f"%from{index} = inttoptr i64 %at{index} to ptr addrspace(1)")
-            value = "i64" if is_pointer else type_
-            lines.append(f"%v{index} = load {value}, ptr addrspace(1) %from{index}")
-            sizes.append(8)
-            if is_pointer:
-                parameters.append(f"i64 %add{index}")
-                sizes.append(8)
-                lines.append(f"%w{index} = add i64 %v{index}, %add{index}")
-        else:
-            given = "i64" if is_pointer else type_
-            parameters.append(f"{given} %{'w' if is_pointer else 'v'}{index}")
-            sizes.append(_SIZES[given])
-        if is_pointer:
-            lines.append(f"%g{index} = inttoptr i64 %w{index} to ptr addrspace(1)")
-            lines.append(
-                f"%p{index} = addrspacecast ptr addrspace(1) %g{index} to ptr addrspace(4)"
-            )
-            passed.append(f"ptr addrspace(4) %p{index}")
-        else:
-            passed.append(f"{type_} %v{index}")
-    for given, type_ in extra.items():
-        if type_ == "ptr":
-            parameters.append(f"ptr addrspace(3) %{given}.local")
-            lines.append(
-                f"%{given} = addrspacecast ptr addrspace(3) %{given}.local to ptr addrspace(4)"
-            )
-            passed.append(f"ptr addrspace(4) %{given}")
-        else:
-            parameters.append(f"{type_} %{given}")
-            passed.append(f"{type_} %{given}")
-    body = "\n".join(f"  {line}" for line in lines)
-    text = (
-        f"\ndefine spir_kernel void @{name}({', '.join(parameters)}) {{\n{body}\n"
-        f"  call void @{_BODY}({', '.join(passed)})\n  ret void\n}}\n"
-    )
-    return text, tuple(sizes)
-
-
-_HINTS = re.compile(r", ![\w.]+ ![0-9]+")
-
-
-def _without_hints(text: str) -> str:
-    """The text without metadata: all of it is for other targets, or for debuggers."""
-    return "\n".join(_HINTS.sub("", line) for line in text.splitlines() if not line.startswith("!"))
