@@ -48,7 +48,7 @@ from graphjit._loops import fori_loop, while_loop
 from graphjit._make_graph import make_graph
 from graphjit._misses import explain_misses
 from graphjit._scan import scan
-from graphjit._stages import Compiled, Lowered, Traced
+from graphjit._stages import Compiled, Lowered, MemoryAnalysis, Traced
 from graphjit.backends.base import Device
 from graphjit.backends.binding_stats import BindingStats
 from graphjit.kernel.declarations import declare_effects
@@ -77,6 +77,7 @@ __all__ = [
     "LaunchError",
     "LeakedTracerError",
     "Lowered",
+    "MemoryAnalysis",
     "SimulatorError",
     "TraceError",
     "Traced",

@@ -14,11 +14,13 @@ from graphjit._cache import Cache, CacheInfo
 from graphjit._dispatch import Dispatcher, Known
 from graphjit._memory import Handle
 from graphjit._methods import BoundMethod
+from graphjit._options import Options
 from graphjit._pytrees import is_pytree
 from graphjit._signature import Arguments, Signature
-from graphjit._stages import Compiled, Lowered, Options, Traced
+from graphjit._stages import Compiled, Lowered, Traced
 from graphjit._tracing import trace
 from graphjit.backends.binding_stats import BindingStats
+from graphjit.schedule.schedule import REUSE_FROM
 
 _CACHE_SIZE = 128
 _CACHE_BYTES = 8 * 2**30
@@ -310,6 +312,7 @@ def graphed(
     donate_argnames: str | Sequence[str] = ...,
     inputs: str = ...,
     outputs: str = ...,
+    reuse_from: int = ...,
     cache_size: int = ...,
     cache_bytes: int = ...,
     explain_misses: bool = ...,
@@ -325,6 +328,7 @@ def graphed(
     donate_argnames: str | Sequence[str] = (),
     inputs: str = "auto",
     outputs: str = "fresh",
+    reuse_from: int = REUSE_FROM,
     cache_size: int = _CACHE_SIZE,
     cache_bytes: int = _CACHE_BYTES,
     explain_misses: bool = False,
@@ -354,6 +358,9 @@ def graphed(
     outputs : {"fresh", "static"}
         "static": every call returns the same memory, overwritten by the next call. An argument
         that lies in it, as in `u = step(u)`, is copied first.
+    reuse_from : int
+        Temporaries of at least so many bytes, 16 MiB if not given, take over each other's memory
+        even if what uses them could run at the same time, and then must not.
     cache_size : int
         How many signatures are kept.
     cache_bytes : int
@@ -393,7 +400,7 @@ def graphed(
     array([ 9., 18.])
     """
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
-    options = Options(inputs, outputs, _names(donate_argnames))
+    options = Options(inputs, outputs, _names(donate_argnames), reuse_from)
     make = functools.partial(
         Graphed,
         static_argnums=numbers,

@@ -23,7 +23,8 @@ from graphjit._guards import Guard
 from graphjit._inputs import Input
 from graphjit._location import called_at
 from graphjit._locks import make_lock
-from graphjit._nodes import ScalarRef
+from graphjit._nodes import ScalarRef, View
+from graphjit._options import Options
 from graphjit._replay import (
     ARGUMENT,
     ARGUMENT_VIEW,
@@ -39,36 +40,9 @@ from graphjit._replay import (
 from graphjit._signature import Key, Signature
 from graphjit._static_results import StaticResults
 from graphjit.backends.binding_stats import BindingStats
+from graphjit.schedule.memory import least_bytes, temporary_bytes
 from graphjit.schedule.schedule import Schedule, schedule
 from graphjit.transforms.control import lower_control
-
-
-@dataclass(frozen=True)
-class Options:
-    """How the calls of a graphed function treat memory.
-
-    Parameters
-    ----------
-    inputs : {"auto", "copy", "rebind"}
-        Whether arguments are used in place ("rebind"), copied into static buffers, or what is
-        cheaper.
-    outputs : {"fresh", "static"}
-        Whether each call gets new result arrays or the same ones.
-    donated : tuple of str
-        Parameters whose memory a call gives away.
-    """
-
-    inputs: str = "auto"
-    outputs: str = "fresh"
-    donated: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        for name, value, choices in (
-            ("inputs", self.inputs, ("auto", "copy", "rebind")),
-            ("outputs", self.outputs, ("fresh", "static")),
-        ):
-            if value not in choices:
-                raise ValueError(f"{name} is one of {', '.join(map(repr, choices))}, not {value!r}")
 
 
 @dataclass(frozen=True)
@@ -150,9 +124,40 @@ class Traced:
                     f"{self.graph.name} closes over an array on {array._device}, and is called on "
                     f"{device}; move one of them{called_at()}"
                 )
-        plan = schedule(lower_control(self.graph))
+        graph = lower_control(self.graph)
+        plan = schedule(graph, reuse_from=self.options.reuse_from)
         backends.get(device.backend).check(plan)
         return Lowered(self, plan)
+
+
+@dataclass(frozen=True)
+class MemoryAnalysis:
+    """The memory of a compiled function, in bytes.
+
+    Parameters
+    ----------
+    arguments, closures, results : int
+        Arrays that a call is given, closes over and makes.
+    arena : int
+        What all temporaries take together.
+    least : int
+        The heaviest temporaries that may be in use together: no arena is smaller.
+    unplanned : int
+        What they would take if each had memory of its own.
+
+    Examples
+    --------
+    >>> import graphjit as gj
+    >>> gj.graphed(lambda x: x.copy()).lower(gj.zeros(4)).memory_analysis()
+    MemoryAnalysis(arguments=32, closures=0, results=32, arena=0, least=0, unplanned=0)
+    """
+
+    arguments: int
+    closures: int
+    results: int
+    arena: int
+    least: int
+    unplanned: int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -181,6 +186,34 @@ class Lowered:
         str
         """
         return str(self.schedule)
+
+    def memory_analysis(self) -> MemoryAnalysis:
+        """The memory that a call uses, and how little it could be.
+
+        Returns
+        -------
+        MemoryAnalysis
+
+        Examples
+        --------
+        >>> import graphjit as gj
+        >>> def f(x):
+        ...     y = x.copy()
+        ...     return y.copy()
+        >>> gj.graphed(f).lower(gj.zeros(1000)).memory_analysis().results
+        8000
+        """
+        graph, order = self.schedule.graph, self.schedule.order
+        return MemoryAnalysis(
+            arguments=sum(
+                graph.buffers[each.buffer].nbytes for each in graph.inputs if isinstance(each, View)
+            ),
+            closures=sum(b.nbytes for b in graph.buffers if b.storage == "closure"),
+            results=sum(graph.buffers[buffer].nbytes for buffer in graph.results),
+            arena=self.schedule.arena.nbytes,
+            least=least_bytes(graph, order),
+            unplanned=temporary_bytes(graph, order),
+        )
 
     def compile(self) -> Compiled:
         """Instantiate the graph on its device.
@@ -288,9 +321,10 @@ class Compiled:
                     raise ClosedError("this compiled function was closed")
                 executable = self._executables.get(overlaps)
                 if executable is None:
-                    plan = schedule(self._graph, overlaps) if overlaps else self.lowered.schedule
-                    inputs = self.traced.options.inputs
-                    executable = self._backend.build(plan, self._device, inputs)
+                    options, plan = self.traced.options, self.lowered.schedule
+                    if overlaps:
+                        plan = schedule(self._graph, overlaps, options.reuse_from)
+                    executable = self._backend.build(plan, self._device, options.inputs)
                     self._executables[overlaps] = executable
         return executable
 

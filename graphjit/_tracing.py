@@ -13,10 +13,11 @@ from graphjit._errors import TraceError
 from graphjit._guards import Guard, array_guard
 from graphjit._mathematics import original_of, stand_in_for, standing_in
 from graphjit._names import guards_of
+from graphjit._options import Options
 from graphjit._pytrees import NAMESPACE, flatten
 from graphjit._refusals import refused_by_others
 from graphjit._signature import Arguments, Key, Signature
-from graphjit._stages import ArgumentLeaf, DynamicLeaf, FixedLeaf, Options, Traced
+from graphjit._stages import ArgumentLeaf, DynamicLeaf, FixedLeaf, Traced
 from graphjit._trace import Trace
 from graphjit._tracers import Tracer
 

@@ -25,6 +25,19 @@ class Hazards:
     edges: tuple[tuple[int, int], ...]
     ancestors: tuple[int, ...]
 
+    def with_edges(self, edges: Iterable[tuple[int, int]]) -> Hazards:
+        """These and more edges, each from an earlier node to a later one; reduced."""
+        before: list[set[int]] = [set() for _ in self.ancestors]
+        for first, second in (*self.edges, *edges):
+            before[second].add(first)
+        ancestors: list[int] = []
+        kept: list[tuple[int, int]] = []
+        for node, predecessors in enumerate(before):
+            reduced, known = _reduced(predecessors, ancestors)
+            kept += [(predecessor, node) for predecessor in reduced]
+            ancestors.append(known)
+        return Hazards(tuple(sorted(kept)), tuple(ancestors))
+
 
 @dataclass(frozen=True)
 class _Use:
@@ -87,12 +100,8 @@ def find_hazards(nodes: Iterable[Scheduled], aliases: Mapping[int, Iterable[int]
                             continue
                         if _conflict(use.view, earlier.view):
                             before.add(earlier.node)
-        known = 0
-        # Latest first: whatever lies behind an edge already taken needs none of its own.
-        for predecessor in sorted(before, reverse=True):
-            if not known >> predecessor & 1:
-                edges.append((predecessor, index))
-                known |= ancestors[predecessor] | 1 << predecessor
+        reduced, known = _reduced(before, ancestors)
+        edges += [(predecessor, index) for predecessor in reduced]
         ancestors.append(known)
         for use in uses:
             buffer = use.view.buffer
@@ -107,6 +116,17 @@ def find_hazards(nodes: Iterable[Scheduled], aliases: Mapping[int, Iterable[int]
                     ]
             (written if use.writes else read).setdefault(buffer, []).append(use)
     return Hazards(tuple(sorted(edges)), tuple(ancestors))
+
+
+def _reduced(before: set[int], ancestors: list[int]) -> tuple[list[int], int]:
+    """Those of a node's predecessors that need an edge, and the bit set of its ancestors."""
+    known, needed = 0, []
+    # Latest first: whatever lies behind an edge already taken needs none of its own.
+    for predecessor in sorted(before, reverse=True):
+        if not known >> predecessor & 1:
+            needed.append(predecessor)
+            known |= ancestors[predecessor] | 1 << predecessor
+    return needed, known
 
 
 def _conflict(a: View, b: View) -> bool:

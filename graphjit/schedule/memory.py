@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from graphjit._device_control import Scheduled, Switch, While, every, used
 from graphjit._graph import Graph
 from graphjit.schedule.hazards import Hazards
 from graphjit.schedule.order import Order
-
-# What the CUDA allocator gives, and more than any vector load needs.
-_ALIGNMENT = 256
+from graphjit.schedule.packing import Packing, heaviest, rounded
 
 
 @dataclass(frozen=True)
@@ -30,8 +29,8 @@ class Arena:
     nbytes: int
 
 
-def plan_arena(graph: Graph, order: Order) -> Arena:
-    """Give each temporary an offset, reusing memory only where the hazards already order its users.
+def plan_arena(graph: Graph, order: Order, reuse_from: int) -> tuple[Arena, Order]:
+    """Give each temporary an offset, reusing memory where the hazards already order its users.
 
     What only the body of a loop or a branch uses gets memory with the other temporaries of that
     body, in a part of the arena that the loop or branch uses as a whole.
@@ -41,20 +40,66 @@ def plan_arena(graph: Graph, order: Order) -> Arena:
     graph : Graph
         The program.
     order : Order
-        Its order; the plan adds nothing to it.
+        Its order.
+    reuse_from : int
+        Temporaries of at least so many bytes take over each other's memory also where only the
+        program orders their users, which then wait for each other.
 
     Returns
     -------
-    Arena
+    Arena, Order
+        And the order with the edges that this adds.
     """
-    plan = _Plan(graph)
-    nbytes = plan.place(order, plan.used(order.nodes))
-    return Arena(tuple((b, offset) for b, offset in plan.offsets.items()), nbytes)
+    plan = _Plan(graph, Packing(reuse_from).pack)
+    order, nbytes = plan.place(order, plan.used(order.nodes))
+    return Arena(tuple((b, offset) for b, offset in plan.offsets.items()), nbytes), order
+
+
+def least_bytes(graph: Graph, order: Order) -> int:
+    """How large an arena must be, given an order: the heaviest temporaries live together.
+
+    Parameters
+    ----------
+    graph : Graph
+        The program.
+    order : Order
+        Its order.
+
+    Returns
+    -------
+    int
+    """
+    plan = _Plan(graph, heaviest)
+    return plan.place(order, plan.used(order.nodes))[1]
+
+
+def temporary_bytes(graph: Graph, order: Order) -> int:
+    """How large the arena would be if no memory were reused."""
+    plan = _Plan(graph, Packing(0).pack)
+    return sum(rounded(graph.buffers[buffer].nbytes) for buffer in plan.used(order.nodes))
+
+
+# From the users and sizes of buffers and the hazards: offsets, bytes in all, edges that are added.
+Pack = Callable[
+    [dict[int, list[int]], dict[int, int], Hazards],
+    tuple[dict[int, int], int, list[tuple[int, int]]],
+]
 
 
 class _Plan:
-    def __init__(self, graph: Graph) -> None:
+    """Offsets for the temporaries of a graph, loop by loop.
+
+    Parameters
+    ----------
+    graph : Graph
+        The program.
+    pack : Pack
+        What gives offsets to the temporaries of one list of nodes.
+    """
+
+    def __init__(self, graph: Graph, pack: Pack) -> None:
         self._graph = graph
+        self._pack = pack
         self._results = set(graph.results)
         self.offsets: dict[int, int] = {}
 
@@ -76,8 +121,8 @@ class _Plan:
         is_temporary = self._graph.buffers[buffer].storage == "temporary"
         return is_temporary and buffer not in self._results
 
-    def place(self, order: Order, temporaries: dict[int, None]) -> int:
-        """Give these temporaries offsets; how many bytes that takes."""
+    def place(self, order: Order, temporaries: dict[int, None]) -> tuple[Order, int]:
+        """Give these temporaries offsets; the order then, and how many bytes that takes."""
         users: dict[int, list[int]] = {buffer: [] for buffer in temporaries}
         for index, node in enumerate(order.nodes):
             for buffer in self.used([node]):
@@ -91,19 +136,22 @@ class _Plan:
                 del users[buffer]
         sizes = {buffer: self._graph.buffers[buffer].nbytes for buffer in users}
         # Negative: the part of the arena that a loop or branch has for itself.
+        placed = list(order.bodies)
         for index, bodies in enumerate(order.bodies):
             given = [inside.get((index, number), {}) for number in range(len(bodies))]
             if any(given):
                 parts = [self.place(body, each) for body, each in zip(bodies, given, strict=True)]
-                sizes[-1 - index], users[-1 - index] = max(parts), [index]
-        offsets, nbytes = _packed(users, sizes, order.hazards)
+                placed[index] = tuple(body for body, _ in parts)
+                sizes[-1 - index], users[-1 - index] = max(size for _, size in parts), [index]
+        offsets, nbytes, edges = self._pack(users, sizes, order.hazards)
         for buffer, offset in offsets.items():
             if buffer >= 0:
                 self.offsets[buffer] = offset
         for (index, _), buffers in inside.items():
             for buffer in buffers:  # those of bodies inside the body among them
                 self.offsets[buffer] += offsets[-1 - index]
-        return nbytes
+        hazards = order.hazards.with_edges(edges) if edges else order.hazards
+        return dataclasses.replace(order, hazards=hazards, bodies=tuple(placed)), nbytes
 
     def _only_body(self, order: Order, nodes: list[int], buffer: int) -> tuple[int, int] | None:
         """The one body that uses a temporary, which needn't outlive it."""
@@ -119,33 +167,3 @@ class _Plan:
             return nodes[0], 0
         using = [n for n, body in enumerate(node.bodies) if buffer in self.used(body)]
         return (nodes[0], using[0]) if len(using) == 1 else None
-
-
-def _packed(
-    users: dict[int, list[int]], sizes: dict[int, int], hazards: Hazards
-) -> tuple[dict[int, int], int]:
-    """Offsets for memory of these users and sizes, and the bytes that it takes."""
-    masks = {buffer: sum(1 << n for n in set(nodes)) for buffer, nodes in users.items()}
-    placed: list[tuple[int, int, int]] = []  # start, end, buffer
-    offsets = {}
-    for temporary in users:
-        size = -(-sizes[temporary] // _ALIGNMENT) * _ALIGNMENT
-        taken = sorted(
-            (start, end)
-            for start, end, other in placed
-            if not _apart(masks[other], users[temporary], hazards)
-            and not _apart(masks[temporary], users[other], hazards)
-        )
-        offset = 0
-        for start, end in taken:
-            if offset + size <= start:
-                break
-            offset = max(offset, end)
-        placed.append((offset, offset + size, temporary))
-        offsets[temporary] = offset
-    return offsets, max((end for _, end, _ in placed), default=0)
-
-
-def _apart(earlier: int, later: list[int], hazards: Hazards) -> bool:
-    """Whether every node of the bit set `earlier` comes before every node of `later`."""
-    return all(earlier & ~hazards.ancestors[node] == 0 for node in later)

@@ -25,6 +25,9 @@ from graphjit.schedule.memory import Arena, plan_arena
 from graphjit.schedule.order import Order, find_order
 from graphjit.schedule.scalar_words import ScalarSlot
 
+REUSE_FROM = 1 << 24
+"""Temporaries of 16 MiB: what reads or writes as much fills any device by itself."""
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -197,7 +200,11 @@ class Schedule:
                 yield from self._lines(body, f"{margin}    ")
 
 
-def schedule(graph: Graph, overlapping: tuple[tuple[int, ...], ...] = ()) -> Schedule:
+def schedule(
+    graph: Graph,
+    overlapping: tuple[tuple[int, ...], ...] = (),
+    reuse_from: int = REUSE_FROM,
+) -> Schedule:
     """Work out how a graph runs.
 
     Parameters
@@ -206,6 +213,8 @@ def schedule(graph: Graph, overlapping: tuple[tuple[int, ...], ...] = ()) -> Sch
         The program, with its control lowered.
     overlapping : tuple of tuple of int
         Groups of input and closure buffers that share memory at this call.
+    reuse_from : int
+        Temporaries of at least so many bytes wait for each other's memory.
 
     Returns
     -------
@@ -218,7 +227,7 @@ def schedule(graph: Graph, overlapping: tuple[tuple[int, ...], ...] = ()) -> Sch
     wanted = _numbers(graph)
     scalars, end = _slots(wanted, ScalarRef, len(externals) + 1)
     state, _ = _slots(wanted, StateRef, end + len(pointers))
-    arena = plan_arena(graph, order)
+    arena, order = plan_arena(graph, order, reuse_from)
     return Schedule(graph, order, arena, externals, scalars, pointers, state, overlapping)
 
 
