@@ -46,9 +46,10 @@ from graphjit._graphed import Graphed, graphed
 from graphjit._intercept import install as _install
 from graphjit._loops import fori_loop, while_loop
 from graphjit._make_graph import make_graph
+from graphjit._memory_analysis import MemoryAnalysis
 from graphjit._misses import explain_misses
 from graphjit._scan import scan
-from graphjit._stages import Compiled, Lowered, MemoryAnalysis, Traced
+from graphjit._stages import Compiled, Lowered, Traced
 from graphjit.backends.base import Device
 from graphjit.backends.binding_stats import BindingStats
 from graphjit.kernel.declarations import declare_effects

@@ -222,7 +222,8 @@ def _first_device(name: str) -> Device:
     """The first device of a backend, or of those that a filter string after its name chooses."""
     name, _, wanted = name.partition(":")
     backend: Any = backends.get(name)
-    found = backend.choose(wanted) if wanted and name == "sycl" else backend.devices()
+    # With nothing chosen, an error says why dpctl can't be imported.
+    found = backend.choose(wanted) if name == "sycl" else backend.devices()
     if wanted and name != "sycl":
         raise DeviceError(f"backend {name!r} has only one device, without {wanted!r} after it")
     if not found:

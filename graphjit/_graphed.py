@@ -14,7 +14,7 @@ from graphjit._cache import Cache, CacheInfo
 from graphjit._dispatch import Dispatcher, Known
 from graphjit._memory import Handle
 from graphjit._methods import BoundMethod
-from graphjit._options import Options
+from graphjit._options import Options, passes
 from graphjit._pytrees import is_pytree
 from graphjit._signature import Arguments, Signature
 from graphjit._stages import Compiled, Lowered, Traced
@@ -312,6 +312,7 @@ def graphed(
     donate_argnames: str | Sequence[str] = ...,
     inputs: str = ...,
     outputs: str = ...,
+    optimize: bool | str | Sequence[str] = ...,
     reuse_from: int = ...,
     cache_size: int = ...,
     cache_bytes: int = ...,
@@ -328,6 +329,7 @@ def graphed(
     donate_argnames: str | Sequence[str] = (),
     inputs: str = "auto",
     outputs: str = "fresh",
+    optimize: bool | str | Sequence[str] = True,
     reuse_from: int = REUSE_FROM,
     cache_size: int = _CACHE_SIZE,
     cache_bytes: int = _CACHE_BYTES,
@@ -358,6 +360,11 @@ def graphed(
     outputs : {"fresh", "static"}
         "static": every call returns the same memory, overwritten by the next call. An argument
         that lies in it, as in `u = step(u)`, is copied first.
+    optimize : bool, str or sequence of str
+        What may be made of the recorded launches: everything (True), nothing (False), or some of
+        "dead_work", by which work that nobody sees is left out (see `Lowered.removed`), and
+        "fusion", by which launches over the same grid become one if each thread reads only what it
+        wrote itself (see `Lowered.fusion_report`).
     reuse_from : int
         Temporaries of at least so many bytes, 16 MiB if not given, take over each other's memory
         even if what uses them could run at the same time, and then must not.
@@ -400,7 +407,7 @@ def graphed(
     array([ 9., 18.])
     """
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
-    options = Options(inputs, outputs, _names(donate_argnames), reuse_from)
+    options = Options(inputs, outputs, _names(donate_argnames), reuse_from, passes(optimize))
     make = functools.partial(
         Graphed,
         static_argnums=numbers,

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphjit.schedule.schedule import REUSE_FROM
 
+PASSES = ("dead_work", "fusion")
+"""What `optimize` may name."""
+
+
+def passes(given: bool | str | Sequence[str]) -> frozenset[str]:
+    """The passes that `optimize=` names: all, none, or some."""
+    if isinstance(given, bool):
+        return frozenset(PASSES if given else ())
+    names = frozenset((given,) if isinstance(given, str) else given)
+    if not names <= set(PASSES):
+        wrong = ", ".join(repr(name) for name in sorted(names - set(PASSES)))
+        raise ValueError(f"optimize is True, False or some of {', '.join(PASSES)}, not {wrong}")
+    return names
+
 
 @dataclass(frozen=True)
 class Options:
-    """How the calls of a graphed function treat memory.
+    """How a graphed function is compiled, and how its calls treat memory.
 
     Parameters
     ----------
@@ -22,12 +37,15 @@ class Options:
         Parameters whose memory a call gives away.
     reuse_from : int
         Temporaries of at least so many bytes wait for each other's memory.
+    optimize : frozenset of str
+        The passes that change what runs.
     """
 
     inputs: str = "auto"
     outputs: str = "fresh"
     donated: tuple[str, ...] = ()
     reuse_from: int = REUSE_FROM
+    optimize: frozenset[str] = frozenset(PASSES)
 
     def __post_init__(self) -> None:
         for name, value, choices in (

@@ -23,7 +23,8 @@ from graphjit._guards import Guard
 from graphjit._inputs import Input
 from graphjit._location import called_at
 from graphjit._locks import make_lock
-from graphjit._nodes import ScalarRef, View
+from graphjit._memory_analysis import MemoryAnalysis, analyse
+from graphjit._nodes import ScalarRef
 from graphjit._options import Options
 from graphjit._replay import (
     ARGUMENT,
@@ -40,9 +41,10 @@ from graphjit._replay import (
 from graphjit._signature import Key, Signature
 from graphjit._static_results import StaticResults
 from graphjit.backends.binding_stats import BindingStats
-from graphjit.schedule.memory import least_bytes, temporary_bytes
 from graphjit.schedule.schedule import Schedule, schedule
 from graphjit.transforms.control import lower_control
+from graphjit.transforms.dead_work import Removed, without_dead_work
+from graphjit.transforms.fusion import FusionReport, fuse
 
 
 @dataclass(frozen=True)
@@ -125,39 +127,32 @@ class Traced:
                     f"{device}; move one of them{called_at()}"
                 )
         graph = lower_control(self.graph)
-        plan = schedule(graph, reuse_from=self.options.reuse_from)
+        removed: tuple[Removed, ...] = ()
+        if "dead_work" in self.options.optimize:
+            graph, removed = without_dead_work(graph)
+        plan, report = self.schedule(graph)
         backends.get(device.backend).check(plan)
-        return Lowered(self, plan)
+        return Lowered(self, graph, plan, removed, report)
 
+    def schedule(self, graph: Graph, overlaps: Overlaps = ()) -> tuple[Schedule, FusionReport]:
+        """How the graph runs where these arguments overlap.
 
-@dataclass(frozen=True)
-class MemoryAnalysis:
-    """The memory of a compiled function, in bytes.
+        Parameters
+        ----------
+        graph : Graph
+            The graph, with its control lowered.
+        overlaps : tuple of tuple of int
+            Groups of buffers that share memory.
 
-    Parameters
-    ----------
-    arguments, closures, results : int
-        Arrays that a call is given, closes over and makes.
-    arena : int
-        What all temporaries take together.
-    least : int
-        The heaviest temporaries that may be in use together: no arena is smaller.
-    unplanned : int
-        What they would take if each had memory of its own.
-
-    Examples
-    --------
-    >>> import graphjit as gj
-    >>> gj.graphed(lambda x: x.copy()).lower(gj.zeros(4)).memory_analysis()
-    MemoryAnalysis(arguments=32, closures=0, results=32, arena=0, least=0, unplanned=0)
-    """
-
-    arguments: int
-    closures: int
-    results: int
-    arena: int
-    least: int
-    unplanned: int
+        Returns
+        -------
+        Schedule, FusionReport
+            And what became one launch.
+        """
+        report = FusionReport()
+        if "fusion" in self.options.optimize and backends.get(self.key.device.backend).fuses:
+            graph, report = fuse(graph, overlaps)
+        return schedule(graph, overlaps, self.options.reuse_from), report
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -168,12 +163,19 @@ class Lowered:
     ----------
     traced : Traced
         Where it comes from.
+    graph : Graph
+        Its graph, with loops and branches as devices run them.
     schedule : Schedule
         How it runs when no arguments overlap.
+    removed : tuple of Removed
+        The work that was left out, since nobody sees what it does.
     """
 
     traced: Traced
+    graph: Graph
     schedule: Schedule
+    removed: tuple[Removed, ...]
+    _report: FusionReport
 
     def __repr__(self) -> str:
         return f"<Lowered {self.traced.graph.name} for {self.traced.key.device}>"
@@ -186,6 +188,25 @@ class Lowered:
         str
         """
         return str(self.schedule)
+
+    def fusion_report(self) -> FusionReport:
+        """Which launches became one, and why others that wait for each other didn't.
+
+        Returns
+        -------
+        FusionReport
+
+        Examples
+        --------
+        >>> import graphjit as gj
+        >>> from graphjit import kernels
+        >>> double = kernels.map(lambda x: 2 * x)
+        >>> f = gj.graphed(lambda x: double(double(x)))
+        >>> with gj.use_backend("cpu"):
+        ...     len(f.lower(gj.zeros(10)).fusion_report().fused)
+        1
+        """
+        return self._report
 
     def memory_analysis(self) -> MemoryAnalysis:
         """The memory that a call uses, and how little it could be.
@@ -203,17 +224,7 @@ class Lowered:
         >>> gj.graphed(f).lower(gj.zeros(1000)).memory_analysis().results
         8000
         """
-        graph, order = self.schedule.graph, self.schedule.order
-        return MemoryAnalysis(
-            arguments=sum(
-                graph.buffers[each.buffer].nbytes for each in graph.inputs if isinstance(each, View)
-            ),
-            closures=sum(b.nbytes for b in graph.buffers if b.storage == "closure"),
-            results=sum(graph.buffers[buffer].nbytes for buffer in graph.results),
-            arena=self.schedule.arena.nbytes,
-            least=least_bytes(graph, order),
-            unplanned=temporary_bytes(graph, order),
-        )
+        return analyse(self.schedule)
 
     def compile(self) -> Compiled:
         """Instantiate the graph on its device.
@@ -237,8 +248,7 @@ class Compiled:
     def __init__(self, lowered: Lowered) -> None:
         self.lowered = lowered
         self.traced = lowered.traced
-        # As it is scheduled.
-        self._graph = graph = lowered.schedule.graph
+        self._graph = graph = lowered.graph
         self._device = self.traced.key.device
         self._backend = backends.get(self._device.backend)
         self._executables: dict[Overlaps, Any] = {}
@@ -321,10 +331,10 @@ class Compiled:
                     raise ClosedError("this compiled function was closed")
                 executable = self._executables.get(overlaps)
                 if executable is None:
-                    options, plan = self.traced.options, self.lowered.schedule
+                    plan, inputs = self.lowered.schedule, self.traced.options.inputs
                     if overlaps:
-                        plan = schedule(self._graph, overlaps, options.reuse_from)
-                    executable = self._backend.build(plan, self._device, options.inputs)
+                        plan, _ = self.traced.schedule(self._graph, overlaps)
+                    executable = self._backend.build(plan, self._device, inputs)
                     self._executables[overlaps] = executable
         return executable
 

@@ -243,6 +243,10 @@ class ArrayTracer(Shaped, Tracer):
     def __cuda_array_interface__(self) -> Any:
         self._foreign()
 
+    @property
+    def __sycl_usm_array_interface__(self) -> Any:
+        self._foreign()
+
     def __dlpack__(self, **options: Any) -> Any:
         self._foreign()
 

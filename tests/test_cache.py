@@ -442,7 +442,7 @@ def test_calls_on_long_and_short_ways_share_a_clock(backend):
 
 
 def temporaries(**options):
-    @gj.graphed(**options)
+    @gj.graphed(optimize=False, **options)
     def f(x):
         t, out = gj.empty_like(x), gj.empty_like(x)
         scale[grid(x.size), 64](x, t, 2.0)

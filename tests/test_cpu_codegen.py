@@ -577,3 +577,21 @@ def test_kernels_of_any_name(cpu):
         cuda.jit(body)[1, 1](x)
     cuda.jit(lambda out: None)[1, 1](x)
     assert x.copy_to_host()[0] == 3
+
+
+def test_a_loop_uses_no_more_stack_with_each_iteration():
+    """Numba allocates the parts of float16 operations where they are used."""
+
+    @cuda.jit
+    def kernel(x, out, n):
+        total = x[0]
+        for i in range(n):
+            total = max(total, x[i % x.size]) + x[1]
+        out[0] = total
+
+    x = np.zeros(8, np.float16)
+    x[3] = 5
+    with gj.use_backend("cpu"):
+        out = gj.zeros(1, np.float16)
+        kernel[1, 1](gj.array(x), out, 3_000_000)
+        assert out.copy_to_host()[0] == 5

@@ -111,12 +111,16 @@ def test_nothing_grows(monkeypatch, work, warm, count):
     monkeypatch.setitem(globals(), "ARRAYS", [gj.ones(n) for n in range(1, 4)])
     work(warm)
     gc.collect()
-    resident, objects = _resident(), len(gc.get_objects())
-    work(count)
-    gc.collect()
-    # One object in each ten functions would be too many; other tests' memory settles meanwhile.
-    assert len(gc.get_objects()) - objects < 100
-    assert _resident() - resident < 8 * 2**20
+    grown = []
+    # Other tests' memory settles meanwhile, once; what leaks does so each time.
+    while len(grown) < 3 and (not grown or grown[-1] >= 8 * 2**20):
+        resident, objects = _resident(), len(gc.get_objects())
+        work(count)
+        gc.collect()
+        # One object in each ten functions would be too many.
+        assert len(gc.get_objects()) - objects < 100
+        grown.append(_resident() - resident)
+    assert grown[-1] < 8 * 2**20, grown
 
 
 @pytest.mark.filterwarnings("ignore:f keeps being traced anew")

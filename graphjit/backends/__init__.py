@@ -7,6 +7,10 @@ import importlib
 
 from graphjit._errors import DeviceError
 from graphjit.backends.base import Backend
+from graphjit.backends.opencl import name_cpu_runtime
+
+# Whoever imports dpnp next finds the devices that graphjit finds.
+name_cpu_runtime()
 
 NAMES = ("cpu", "cuda", "sycl")
 

@@ -41,6 +41,8 @@ class Backend(Protocol):
     """One way to run graphs."""
 
     name: str
+    # Whether launches may be fused.
+    fuses: bool
 
     def devices(self) -> tuple[Device, ...]:
         """Devices that are there now."""

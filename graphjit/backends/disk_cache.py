@@ -11,6 +11,8 @@ from pathlib import Path
 
 import platformdirs
 
+_DIGEST = hashlib.sha256().digest_size
+
 
 def folder() -> Path:
     """Where they are: what GRAPHJIT_CACHE_DIR names, or the user's cache folder."""
@@ -28,7 +30,9 @@ def key(*parts: bytes | str) -> str:
 
 
 def kept_file(name: str, make: Callable[[Path], None]) -> Path:
-    """The file of that name, made now if it isn't there.
+    """The file of that name, made now if it isn't there, or isn't as it was made.
+
+    At its end is a digest of what is before, which whoever loads libraries doesn't mind.
 
     Parameters
     ----------
@@ -48,21 +52,37 @@ def kept_file(name: str, make: Callable[[Path], None]) -> Path:
         If the folder can't be written.
     """
     path = folder() / name
-    if not path.exists():
+    if _whole(path) is None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as made:
             temporary = Path(made) / path.name
             make(temporary)
+            with temporary.open("r+b") as file:
+                digest = hashlib.sha256(file.read()).digest()
+                file.write(digest)
             os.replace(temporary, path)
     return path
+
+
+def _whole(path: Path) -> bytes | None:
+    """What a file holds before the digest at its end; None if there is none, or it is damaged."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    body, digest = data[:-_DIGEST], data[-_DIGEST:]
+    return body if hashlib.sha256(body).digest() == digest else None
 
 
 def kept_bytes(name: str, make: Callable[[], bytes]) -> bytes:
     """What the file of that name holds, or what is made now, kept if the folder can be written."""
     try:
-        return (folder() / name).read_bytes()
+        found = _whole(folder() / name)
     except OSError:
-        data = make()
+        found = None
+    if found is not None:
+        return found
+    data = make()
     try:
         kept_file(name, functools.partial(_write, data))
     except OSError:

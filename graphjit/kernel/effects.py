@@ -17,6 +17,7 @@ import llvmlite.binding as llvm
 from graphjit._locks import make_lock
 from graphjit.kernel.access import Expression, addresses
 from graphjit.kernel.ir import Effects, Leaf
+from graphjit.kernel.pointwise import Pointwise, pointwise
 from graphjit.kernel.provenance import touched
 
 # Names by which a kernel prints, and by which it stops the device.
@@ -34,7 +35,7 @@ def _target() -> Any:
 
 def analyse(
     text: str, entry: str, leaves: Iterable[Leaf], externals: frozenset[str], captured: bool
-) -> tuple[Effects, tuple[Expression, ...]]:
+) -> tuple[Effects, tuple[Expression, ...], Pointwise]:
     """Infer the effects of the kernel `entry` in the linked module `text`.
 
     Parameters
@@ -52,8 +53,9 @@ def analyse(
 
     Returns
     -------
-    Effects, tuple of Expression
-        Never less than what a launch can do; and the addresses it loads from and stores to.
+    Effects, tuple of Expression, Pointwise
+        Never less than what a launch can do; the addresses it loads from and stores to; and which
+        elements each thread touches, where that can be proved.
     """
     with _lock:  # LLVM target machines are not thread-safe
         module = llvm.parse_assembly(text)
@@ -77,6 +79,7 @@ def analyse(
         used = _used_arguments(function)
         followed = touched(function)
         accesses = addresses(function)
+        elements = pointwise(function)
     reads, writes = set(), set()
     for leaf in leaves:
         data = leaf.data
@@ -94,7 +97,7 @@ def analyse(
         prints=any(name in _PRINTS for name in externals),
         traps=any(name in _TRAPS for name in externals),
     )
-    return effects, accesses
+    return effects, accesses, elements
 
 
 def _name_values(function: Any) -> None:

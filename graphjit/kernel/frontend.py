@@ -38,7 +38,7 @@ from graphjit._locks import make_lock
 from graphjit.kernel.declarations import Declared, declared_for
 from graphjit.kernel.effects import analyse
 from graphjit.kernel.ir import KernelIR, leaves_of
-from graphjit.kernel.linking import linked_module, with_memset
+from graphjit.kernel.linking import linked_module, with_memset, with_one_frame
 from graphjit.kernel.parameters import indirect, moving_first, reordered, waiting
 
 # A compute capability for IR where no device says otherwise: what is traced without a GPU.
@@ -53,6 +53,7 @@ __all__ = [
     "LoadedKernel",
     "device_runtime_library",
     "driver_available",
+    "is_plain",
     "kernel_ir",
     "load",
     "lowering",
@@ -104,6 +105,18 @@ def select(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> tuple[Any, 
     raise KernelCompileError(
         f"kernel {dispatcher.py_func.__name__} has no signature for "
         f"({', '.join(map(str, argtypes))}); it has {known}"
+    )
+
+
+def is_plain(dispatcher: CUDADispatcher) -> bool:
+    """Whether a kernel is its function and no more: no explicit signatures, no special options.
+
+    Whether fast maths are allowed is in its KernelIR.
+    """
+    options = dispatcher.targetoptions
+    special = any(options.get(name) for name in ("launch_bounds", "max_registers", "link"))
+    return bool(
+        dispatcher._can_compile and not special and options.get("opt", True) in (True, None)
     )
 
 
@@ -188,8 +201,8 @@ def _compile(
     externals = frozenset(f.name for f in module.functions if f.is_declaration)
     leaves = tuple(leaves_of(names, argtypes))
     captured = tuple(library.referenced_objects.values())
-    text = str(module)
-    effects, accesses = analyse(text, entry, leaves, externals, bool(captured))
+    text = with_one_frame(str(module))
+    effects, accesses, elements = analyse(text, entry, leaves, externals, bool(captured))
     if declared is not None:
         effects = declared.applied(effects, leaves)
     linked = [*library._linking_files, *(options.get("link") or ())]
@@ -202,6 +215,7 @@ def _compile(
         externals=externals,
         effects=effects,
         accesses=accesses,
+        elements=elements,
         linked=tuple(_describe(item) for item in linked),
         captured=captured,
         fastmath=bool(options.get("fastmath")),

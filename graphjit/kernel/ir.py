@@ -8,6 +8,8 @@ from typing import Any
 
 from numba.cuda import types
 
+from graphjit.kernel.pointwise import Pointwise
+
 
 @dataclass(frozen=True)
 class Leaf:
@@ -88,6 +90,8 @@ class KernelIR:
         What a launch may read and write.
     accesses : tuple of Expression
         The addresses it loads from and stores to (see `graphjit.kernel.access`).
+    elements : Pointwise
+        Which elements of its arguments each thread touches.
     linked : tuple of str
         Foreign code the kernel links (CUDA C files, PTX, ...), described for messages.
     captured : tuple
@@ -108,6 +112,7 @@ class KernelIR:
     externals: frozenset[str] = field(repr=False)
     effects: Effects
     accesses: tuple[Any, ...] = field(default=(), repr=False)
+    elements: Pointwise = field(default=Pointwise(), repr=False)
     linked: tuple[str, ...] = ()
     captured: tuple[Any, ...] = ()
     fastmath: bool = False

@@ -33,6 +33,38 @@ def with_memset(text: str) -> str:
     return result
 
 
+# A piece of the stack whose size is known.
+_PIECE = re.compile(r"^  %\S+ = alloca [^,]+(, i\d+ \d+)?(, align \d+)?(, addrspace\(\d+\))?$")
+
+
+def with_one_frame(text: str) -> str:
+    """The same module with each function's pieces of the stack allocated when it begins.
+
+    Numba allocates some where it needs them, float16's among them: in a loop the stack would grow
+    with each iteration, and LLVM keeps none of them in registers.
+    """
+    lines = text.splitlines()
+    result: list[str] = []
+    place: int | None = None  # where the function's first block begins, once that is over
+    begins: int | None = None
+    for line in lines:
+        if line.startswith("define "):
+            begins, place = len(result) + 1, None
+        elif begins is not None and line and not line[0].isspace() and line != "}":
+            # A label: the first one may name the first block itself.
+            if len(result) == begins:
+                begins += 1
+            else:
+                place = begins
+        elif line == "}":
+            begins = place = None
+        if place is not None and _PIECE.match(line):
+            result.insert(place, line)
+        else:
+            result.append(line)
+    return "\n".join(result) + "\n"
+
+
 def linked_module(texts: list[str]) -> Any:
     """The modules of a kernel and of the device functions it calls, as one."""
     # Numba lists a device function that is reached along two paths twice.

@@ -351,3 +351,56 @@ def test_threads():
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(8)))
+
+
+def test_empty_and_reversed_arrays(dpnp):
+    assert dpnp.asarray(gj.zeros(0)).shape == (0,)
+    assert dpnp.asarray(gj.zeros((3, 0, 5))).shape == (3, 0, 5)
+    x = gj.array(np.arange(10.0))
+    np.testing.assert_array_equal(dpnp.asnumpy(dpnp.from_dlpack(x[2::3])), [2, 5, 8])
+    with pytest.raises(ValueError, match=r"doesn't take negative strides; hand it a copy\(\)"):
+        dpnp.asarray(x[::-1])
+
+
+@pytest.mark.parametrize("name", ["asarray", "array"])
+def test_dpnp_arrays_of_traced_ones_are_refused(dpnp, name):
+    with pytest.raises(gj.TraceError, match="another library asked for the memory"):
+        gj.graphed(lambda x: getattr(dpnp, name)(x))(gj.zeros(10))
+
+
+BROKEN = """
+    import sys
+    from pathlib import Path
+
+    folder = Path(sys.argv[1])
+    (folder / "dpctl.py").write_text("raise ImportError('libsycl.so: not found')")
+    sys.path.insert(0, str(folder))
+    import graphjit as gj
+
+    print(len(gj.devices("sycl")), len(gj.devices("cpu")))
+    try:
+        with gj.use_backend("sycl"):
+            gj.zeros(1)
+    except gj.DeviceError as error:
+        print(error)
+"""
+
+
+def test_a_dpctl_that_cannot_be_imported(tmp_path):
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(BROKEN), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("0 1\n")
+    assert "libsycl.so: not found" in result.stdout
+
+
+def test_dpnp_first_finds_the_device():
+    code = "import graphjit, dpnp; print(dpnp.arange(3.0).sum())"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
+    )
+    assert (result.returncode, result.stdout) == (0, "3.\n"), result.stderr

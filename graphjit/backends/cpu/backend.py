@@ -22,6 +22,7 @@ class CPUBackend:
     """Runs graphs on the host."""
 
     name = "cpu"
+    fuses = True
 
     @functools.cache  # noqa: B019 - one backend a process
     def devices(self) -> tuple[Device, ...]:

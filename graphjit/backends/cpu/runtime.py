@@ -70,4 +70,4 @@ def definitions(needed: Iterable[str]) -> str:
             raise NotImplementedError(f"the cpu backend has no definition of {name}")
         texts[name] = text
         todo |= called(text)
-    return "\n".join(texts.values())
+    return "\n".join(texts[name] for name in sorted(texts))

@@ -24,6 +24,8 @@ class CUDABackend:
     """Runs graphs on NVIDIA GPUs."""
 
     name = "cuda"
+    # NVIDIA's compiler would contract what two kernels compute.
+    fuses = False
 
     def __init__(self) -> None:
         self._pools: dict[int, Any] = {}

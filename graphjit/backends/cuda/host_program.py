@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import is_finalizing
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,11 @@ class HostProgram:
                 item.destroy()
         for graph in graphs:
             driver.cuGraphDestroy(graph)
+
+    def __del__(self) -> None:
+        # By then the driver's functions are gone, as names of modules are, and all else goes.
+        if is_finalizing is not None and not is_finalizing():
+            self.close()
 
     def _call(self, call: HostCall, stream: Any) -> None:
         def read(address: int, layout: Layout) -> Any:

@@ -23,9 +23,12 @@ class SYCLBackend:
     """Runs graphs on SYCL devices."""
 
     name = "sycl"
+    fuses = True
 
     def __init__(self) -> None:
         self._pools: dict[int, Any] = {}
+        # The queues of each device, besides its own, that work was given to.
+        self._queues: dict[int, dict[int, Any]] = {}
 
     def devices(self) -> tuple[Device, ...]:
         """Dpctl's devices; none where it isn't installed, or finds none."""
@@ -35,13 +38,18 @@ class SYCLBackend:
         )
 
     def choose(self, wanted: str) -> tuple[Device, ...]:
-        """The device that dpctl's filter string names.
+        """The device that dpctl's filter string names; all, if it names none.
 
         Raises
         ------
         DeviceError
-            If there is none.
+            If there is no such device, or dpctl can't be imported.
         """
+        if not wanted:
+            found = self.devices()
+            if not found and runtime.is_installed():
+                runtime.dpctl()
+            return found
         dpctl = runtime.dpctl()
         try:
             chosen = dpctl.SyclDevice(wanted)
@@ -94,10 +102,22 @@ class SYCLBackend:
         stream: Any,
     ) -> None:
         """Copy a host array to `target`, in the order of the queue; returns when it is read."""
+        from graphjit.backends.sycl.memory import meetings
+
+        if layout.size:
+            self._upload(device, source, target, layout, stream)
+        meetings.end()
+
+    def _upload(
+        self,
+        device: Device,
+        source: np.ndarray[Any, Any],
+        target: int,
+        layout: Layout,
+        stream: Any,
+    ) -> None:
         from graphjit.backends.sycl import shim
 
-        if layout.size == 0:
-            return
         host = np.asarray(source, order="F" if layout.order == "F" else "C")
         if layout.is_contiguous and host.strides == layout.strides:
             queue = stream or runtime.address(device.index)
@@ -105,16 +125,17 @@ class SYCLBackend:
             return
         staging = self.allocate(device, host.nbytes, stream)
         plain = contiguous(host.shape, host.dtype)
-        self.upload(
+        self._upload(
             device, np.ascontiguousarray(host).reshape(host.shape), staging.address, plain, stream
         )
-        self.copy(device, staging.address, plain, target, layout, stream)
+        self._copy(device, staging.address, plain, target, layout, stream)
 
     def download(
         self, device: Device, source: int, layout: Layout, stream: Any
     ) -> np.ndarray[Any, Any]:
         """A fresh host copy of the elements at `source`, once the queue is done."""
         from graphjit.backends.sycl import shim
+        from graphjit.backends.sycl.memory import meetings
 
         host = np.empty(layout.shape, layout.dtype)
         if layout.size == 0:
@@ -124,10 +145,11 @@ class SYCLBackend:
         staging = None
         if layout.strides != plain.strides and layout.order != "C":
             staging = self.allocate(device, plain.nbytes, stream)
-            self.copy(device, source, layout, staging.address, plain, stream)
+            self._copy(device, source, layout, staging.address, plain, stream)
             source = staging.address
         shim.memcpy(queue, host.ctypes.data, source, host.nbytes, True)
         del staging
+        meetings.end()
         return host
 
     def copy(
@@ -140,8 +162,21 @@ class SYCLBackend:
         stream: Any,
     ) -> None:
         """Copy elements on the device, in the order of the queue."""
-        if layout.size == 0:
-            return
+        from graphjit.backends.sycl.memory import meetings
+
+        if layout.size:
+            self._copy(device, source, source_layout, target, layout, stream)
+        meetings.end()
+
+    def _copy(
+        self,
+        device: Device,
+        source: int,
+        source_layout: Layout,
+        target: int,
+        layout: Layout,
+        stream: Any,
+    ) -> None:
         low, high = source_layout.extent
         target_low, target_high = layout.extent
         if source + low < target + target_high and target + target_low < source + high:
@@ -166,34 +201,51 @@ class SYCLBackend:
         stream: Any,
     ) -> None:
         """Set every element, in the order of the queue."""
+        from graphjit.backends.sycl.memory import meetings
+
+        if layout.size:
+            self._fill(device, value, target, layout, stream)
+        meetings.end()
+
+    def _fill(
+        self,
+        device: Device,
+        value: np.ndarray[Any, Any],
+        target: int,
+        layout: Layout,
+        stream: Any,
+    ) -> None:
         from graphjit.backends.sycl import shim
 
-        if layout.size == 0:
-            return
         cells = np.frombuffer(value.tobytes(), "u1")
         if layout.is_contiguous and not cells.any():
             shim.memset(stream or runtime.address(device.index), target, 0, layout.nbytes)
             return
         one = self.allocate(device, value.nbytes, stream)
-        self.upload(device, value, one.address, contiguous((), value.dtype), stream)
+        self._upload(device, value, one.address, contiguous((), value.dtype), stream)
         repeated = Layout(layout.shape, (0,) * len(layout.shape), layout.dtype)
-        self.copy(device, one.address, repeated, target, layout, stream)
+        self._copy(device, one.address, repeated, target, layout, stream)
 
     def describe(self, array: Any, start: int, stream: Any) -> dict[str, Any]:
         """What version 1 of the SYCL USM array interface says of an array."""
         layout = array._layout
         size = layout.dtype.itemsize
-        if any(step % size for step in layout.strides):
-            raise ValueError(
-                f"an array of {layout.dtype} with strides of {layout.strides} bytes can't be "
-                "handed to dpnp, which counts them in elements; hand it a copy()"
-            )
+        for what, found in (
+            ("strides that aren't whole elements", any(s % size for s in layout.strides)),
+            ("negative strides", layout.extent[0] < 0),
+        ):
+            if found:
+                raise ValueError(
+                    f"an array of {layout.dtype} with strides of {layout.strides} bytes can't be "
+                    f"handed to dpnp, which doesn't take {what}; hand it a copy()"
+                )
+        array._memory.share()
         return {
             "version": 1,
             "shape": layout.shape,
             "strides": tuple(step // size for step in layout.strides),
             "typestr": layout.dtype.str,
-            "data": (start if layout.size else 0, array._readonly),
+            "data": (start, array._readonly),
             "offset": 0,
             "syclobj": getattr(stream, "owner", None) or runtime.queue(array._device.index),
         }
@@ -227,7 +279,13 @@ class SYCLBackend:
         """Wait for the device's queue, and those that were used."""
         from graphjit.backends.sycl import shim
 
-        shim.wait(runtime.address(device.index))
+        used = self._queues.pop(device.index, {})
+        for queue in (runtime.address(device.index), *used):
+            shim.wait(queue)
+
+    def note(self, device: Device, stream: Any) -> None:
+        """Say that work was given to a queue that isn't the device's own."""
+        self._queues.setdefault(device.index, {})[int(stream)] = stream
 
     def _pool(self, device: Device) -> Any:
         pool = self._pools.get(device.index)

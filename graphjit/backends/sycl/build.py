@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,13 @@ def library_path() -> Path:
     DeviceError
         If there is no C++ compiler, it fails, or there is no place for what it makes.
     """
-    version = metadata.version("intel-sycl-rt")
+    try:
+        version = metadata.version("intel-sycl-rt")
+    except metadata.PackageNotFoundError:
+        raise DeviceError(
+            "the sycl backend is compiled against the headers of the wheel intel-sycl-rt, which "
+            "isn't installed; pip install intel-sycl-rt"
+        ) from None
     name = f"shim-{key(_SOURCE.read_bytes(), version, repr(_OPTIONS), sys.prefix)}.so"
     try:
         return kept_file(name, _compile)
@@ -36,15 +43,16 @@ def library_path() -> Path:
 
 
 def _compile(target: Path) -> None:
-    wanted = os.environ.get("CXX")
-    names = [wanted] if wanted else ["c++", "g++", "clang++"]
+    # As make takes it: a compiler, and options for it.
+    wanted = shlex.split(os.environ.get("CXX", ""))
+    names, options = (wanted[:1], wanted[1:]) if wanted else (["c++", "g++", "clang++"], [])
     compiler = next(filter(None, map(shutil.which, names)), None)
     if compiler is None:
         raise DeviceError(
             "the sycl backend compiles a small library once, and there is no C++ compiler "
             f"({' or '.join(names)}); install one (g++ or clang++), or name one in the variable CXX"
         )
-    command = [compiler, *_OPTIONS]
+    command = [compiler, *options, *_OPTIONS]
     for folder in _folders():
         libraries = folder / "lib"
         command += [f"-I{folder / 'include'}", f"-L{libraries}", f"-Wl,-rpath,{libraries}"]
@@ -56,7 +64,8 @@ def _compile(target: Path) -> None:
     )
     if result.returncode:
         raise DeviceError(
-            f"{compiler} can't compile graphjit's SYCL library:\n{result.stderr.strip()}"
+            f"{compiler} can't compile graphjit's SYCL library (status {result.returncode}):\n"
+            f"{result.stderr.strip() or 'it says nothing'}"
         )
 
 

@@ -63,7 +63,7 @@ class GraphBuilder:
         self.kept: list[Any] = []
 
     def executable(self, order: Order) -> Any:
-        """The graph of some nodes, none of them a loop, a branch or a call of the host.
+        """What replays some nodes, none of them a loop, a branch or a call of the host.
 
         Parameters
         ----------
@@ -72,17 +72,22 @@ class GraphBuilder:
 
         Returns
         -------
-        shim.Executable
+        shim.Executable or shim.Launch
+            A graph; or one launch as it is, which costs less, and Intel's runtime for CPUs keeps a
+            kilobyte for each kernel of a graph at each replay.
         """
+        launches = [[self._made(*each) for each in self._launches(node)] for node in order.nodes]
+        if sum(map(len, launches)) == 1:
+            return next(launch for some in launches for launch in some)
         graph = shim.Graph(runtime.address(self._index))
         waits: dict[int, list[int]] = {}
         for before, after in order.hazards.edges:
             waits.setdefault(after, []).append(before)
-        last: list[list[Any]] = []  # the graph's nodes that others must wait for
-        for index, node in enumerate(order.nodes):
+        last: list[list[int]] = []  # the graph's nodes that others must wait for
+        for index, some in enumerate(launches):
             wait_for = [each for before in waits.get(index, []) for each in last[before]]
-            for launch, image in self._launches(node):
-                wait_for = [self._add(graph, launch, image, wait_for)]
+            for launch in some:
+                wait_for = [graph.add(launch, wait_for)]
             last.append(wait_for)
         return graph.finalize()
 
@@ -135,13 +140,13 @@ class GraphBuilder:
             source.view.layout, source.view.offset, target.view.layout, target.view.offset
         )
 
-    def _add(self, graph: Any, launch: Any, image: ParamImage, wait_for: list[Any]) -> Any:
+    def _made(self, launch: Any, image: ParamImage) -> shim.Launch:
         arena = len(self._schedule.externals)
         image, loaded = _indirect(image, self._slots, {arena: self._arena.address, _FIXED: 0})
         compiled = compile_kernel(launch.kernel, loaded)
         kernel = loaded_kernel(compiled, self._index, launch)
         self.kept.append(kernel)
-        return _add_kernel(graph, kernel, compiled, launch, image, wait_for)
+        return _launch(kernel, compiled, launch, image)
 
 
 def launch_once(
@@ -171,9 +176,7 @@ def launch_once(
     assert not loaded
     compiled = compile_kernel(launch.kernel)
     kernel = loaded_kernel(compiled, index, launch)
-    graph = shim.Graph(runtime.address(index))
-    _add_kernel(graph, kernel, compiled, launch, image, [])
-    graph.finalize().replay(queue)
+    _launch(kernel, compiled, launch, image).replay(queue)
 
 
 def loaded_kernel(compiled: SPIRVKernel, index: int, launch: Any) -> Any:
@@ -191,25 +194,19 @@ def loaded_kernel(compiled: SPIRVKernel, index: int, launch: Any) -> Any:
             f"kernel {name} is launched with {threads} threads a block; {device.name.strip()} "
             f"takes {device.max_work_group_size}"
         )
-    if launch.shared_bytes > device.local_mem_size:
+    shared = launch.shared_bytes + compiled.shared_bytes + _exchange_bytes(compiled, launch)
+    if shared > device.local_mem_size:
         raise UnsupportedKernelError(
-            f"kernel {name} is launched with {launch.shared_bytes} bytes of shared memory; "
+            f"kernel {name} is launched with {shared} bytes of shared memory; "
             f"{device.name.strip()} has {device.local_mem_size}"
         )
     return runtime.load(compiled, index, name)
 
 
-def _add_kernel(
-    graph: Any,
-    kernel: Any,
-    compiled: SPIRVKernel,
-    launch: Any,
-    image: ParamImage,
-    wait_for: list[Any],
-) -> Any:
+def _launch(kernel: Any, compiled: SPIRVKernel, launch: Any, image: ParamImage) -> shim.Launch:
     threads = tuple(g * b for g, b in zip(launch.grid, launch.block, strict=True))
     arguments = _arguments(compiled, image, launch)
-    return graph.add_kernel(kernel.addressof_ref(), threads, launch.block, arguments, wait_for)
+    return shim.Launch(kernel.addressof_ref(), threads, launch.block, arguments)
 
 
 def _indirect(
@@ -237,5 +234,10 @@ def _arguments(compiled: SPIRVKernel, image: ParamImage, launch: Any) -> list[tu
         # No device has local memory of no bytes.
         arguments += [(1, 0, max(launch.shared_bytes, 1)), (0, 4, launch.shared_bytes)]
     if compiled.exchanges:
-        arguments.append((1, 0, 8 * -(-math.prod(launch.block) // 32) * 32))
+        arguments.append((1, 0, _exchange_bytes(compiled, launch)))
     return arguments
+
+
+def _exchange_bytes(compiled: SPIRVKernel, launch: Any) -> int:
+    """Bytes in which the lanes of a block's warps exchange."""
+    return 8 * 32 * -(-math.prod(launch.block) // 32) if compiled.exchanges else 0

@@ -157,7 +157,7 @@ def without_reversals(text: str) -> str:
         found.add("bitreverse.i32")
     text = re.sub(r"^declare .*@llvm\.bitreverse\..*$", "", text, flags=re.MULTILINE)
     text = text.replace("@llvm.bitreverse.", "@gj.bitreverse.")
-    return "\n".join([text, *(DEFINITIONS[f"gj.{name}"] for name in found)])
+    return "\n".join([text, *(DEFINITIONS[f"gj.{name}"] for name in sorted(found))])
 
 
 def _normal() -> str:
@@ -194,7 +194,7 @@ def _definitions() -> dict[str, str]:
     table["gj.nanosleep"] = defined("gj.nanosleep", "void", "i32 %ns", "  ret void")
     table["gj.tanh.f32"] = defined(
         "gj.tanh.f32", "float", "float %x",
-        "  %r = call spir_func float @_Z4tanhf(float %x)\n  ret float %r",
+        "  %r = call float @tanhf(float %x)\n  ret float %r",
     )  # fmt: skip
     return table
 
@@ -323,4 +323,4 @@ def definitions(needed: set[str]) -> str:
             raise NotImplementedError(f"the sycl backend has no definition of {name}")
         texts[name] = text
         todo |= called(text)
-    return "\n".join(texts.values())
+    return "\n".join(texts[name] for name in sorted(texts))

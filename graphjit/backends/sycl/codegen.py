@@ -54,6 +54,8 @@ class SPIRVKernel:
         Bytes of each parameter: addresses and numbers, all by value.
     has_dynamic_shared : bool
         Whether local memory, and its size as a 4-byte number, are parameters after those.
+    shared_bytes : int
+        Static shared memory.
     exchanges : bool
         Whether local memory of 8 bytes a thread, of whole warps, is the last parameter.
     aspects : frozenset of str
@@ -64,6 +66,7 @@ class SPIRVKernel:
     code: bytes
     sizes: tuple[int, ...]
     has_dynamic_shared: bool
+    shared_bytes: int
     exchanges: bool
     aspects: frozenset[str]
 
@@ -186,7 +189,12 @@ def _compile(kernel: KernelIR, loaded: frozenset[int]) -> SPIRVKernel:
         code = kept_bytes(name_on_disk, lambda: spirv(text, _TRIPLE))
     except EmissionError as error:
         raise _unsupported(kernel, f"what LLVM can't express in SPIR-V ({error})") from None
-    return SPIRVKernel(name, code, sizes, has_dynamic, exchanges, aspects)
+    shared = sum(
+        machine.target_data.get_abi_size(variable.global_value_type)
+        for variable in final.global_variables
+        if "addrspace(3) global" in str(variable)
+    )
+    return SPIRVKernel(name, code, sizes, has_dynamic, shared, exchanges, aspects)
 
 
 def _refuse_split_barriers(kernel: KernelIR, function: Any) -> None:
@@ -263,7 +271,7 @@ def _inlined(kernel: KernelIR, machine: Any) -> tuple[Any, bool]:
     if exchanged - {"i32", "i64"}:
         raise _unsupported(kernel, f"an atomic exchange of {min(exchanged)}")
     text = _EXCHANGE.sub(_EXCHANGED, text) + "\n"
-    text += "\n".join(atomics.exchange_declaration(type_) for type_ in exchanged)
+    text += "\n".join(atomics.exchange_declaration(type_) for type_ in sorted(exchanged))
     if has_dynamic:
         text += f"\ndeclare ptr @{_DYNAMIC}() memory(none)"
         text += f"\ndeclare i32 @{_DYNAMIC_SIZE}() memory(none)\n"

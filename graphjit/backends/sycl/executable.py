@@ -18,11 +18,13 @@ from graphjit.backends.binding_stats import BindingStats
 from graphjit.backends.executable import Executable, Pointers
 from graphjit.backends.sycl import runtime, shim
 from graphjit.backends.sycl.builder import GraphBuilder
-from graphjit.backends.sycl.memory import followers
+from graphjit.backends.sycl.memory import meetings
 from graphjit.schedule.flat import Run, flatten
 from graphjit.schedule.host_calls import call_host
 from graphjit.schedule.scalar_words import ScalarWords
 from graphjit.schedule.schedule import Schedule
+
+_REPLAYED = (shim.Executable, shim.Launch)
 
 
 class SYCLExecutable(Executable):
@@ -45,6 +47,7 @@ class SYCLExecutable(Executable):
         self._schedule = schedule
         self._download = functools.partial(backend.download, device)
         self._copy_elements = functools.partial(backend.copy, device)
+        self._note = functools.partial(backend.note, device)
         self._queue = runtime.address(device.index)
         self._scalar_words = ScalarWords(schedule.scalars)
         self._arena: Memory = allocate(schedule.arena.nbytes)
@@ -77,6 +80,8 @@ class SYCLExecutable(Executable):
         try:
             if self._is_closed:
                 raise ClosedError("this compiled function was closed")
+            if stream is not None:
+                self._note(stream)
             given = pointers
             if self._static:
                 pointers = [*pointers]
@@ -94,9 +99,7 @@ class SYCLExecutable(Executable):
                 if written:
                     self._copy(layout, memory.address, given[slot], stream)
         finally:
-            for theirs in followers.queues:
-                shim.order(queue, theirs)
-            followers.queues.clear()
+            meetings.end()
             self._turn.leave()
 
     def _count(self, values: bytes) -> None:
@@ -108,7 +111,7 @@ class SYCLExecutable(Executable):
 
     def _play(self, values: bytes, queue: int) -> None:
         items, slots = self._items, self._slots.address
-        if len(items) == 1 and isinstance(items[0], shim.Executable):
+        if len(items) == 1 and isinstance(items[0], _REPLAYED):
             if values == self._last:
                 items[0].replay(queue)
             else:
@@ -128,7 +131,7 @@ class SYCLExecutable(Executable):
         while place < len(items):
             item = items[place]
             place += 1
-            if isinstance(item, shim.Executable):
+            if isinstance(item, _REPLAYED):
                 item.replay(queue)
             elif isinstance(item, HostCall):
                 self._call(item, queue)

@@ -31,14 +31,51 @@ class _Probe:
 _Probe()
 
 
-class _Followers(threading.local):
-    """Queues of other libraries whose memory this thread's next launch uses."""
+class Shared(int):
+    """The stream of memory that other libraries use too: no call is ever on it, so each one asks.
+
+    Its value is the address of the queue whose work uses the memory, 0 for the device's own.
+
+    Attributes
+    ----------
+    owner : dpctl.SyclQueue or None
+        That queue.
+    """
+
+    owner: Any
+
+
+def _shared(stream: Any) -> Shared:
+    made = Shared(stream or 0)
+    made.owner = getattr(stream, "owner", None)
+    return made
+
+
+class _Meetings(threading.local):
+    """How this thread's next work is ordered with the work of other libraries."""
 
     def __init__(self) -> None:
-        self.queues: set[int] = set()
+        # Pairs of queues: the first shall wait for what the second is given next.
+        self._waits: set[tuple[int, int]] = set()
+
+    def meet(self, theirs: int, ours: int) -> None:
+        """Let work that is given to our queue wait for all that theirs was given, and be awaited.
+
+        Where both are one queue, which needn't run in order, a barrier does.
+        """
+        shim.order(theirs, ours)
+        if theirs != ours:
+            self._waits.add((theirs, ours))
+
+    def end(self) -> None:
+        """Let other libraries' queues wait for the work that was given to ours."""
+        if self._waits:
+            waits, self._waits = self._waits, set()
+            for theirs, ours in waits:
+                shim.order(ours, theirs)
 
 
-followers = _Followers()
+meetings = _Meetings()
 
 
 class Pool:
@@ -125,10 +162,20 @@ class USMMemory(Memory):
     def used_on(self, stream: Any, written: bool) -> None:
         """As `Memory.used_on`: on another queue than the last, after all that it was given."""
         Memory.used_on(self, stream, written)
-        if stream != self.stream:
-            queue = self._pool.queue
-            shim.order(self.stream or queue, stream or queue)
+        if stream is self.stream:
+            return
+        queue = self._pool.queue
+        last, ours = self.stream or queue, stream or queue
+        if isinstance(self.stream, Shared):
+            meetings.meet(last, ours)
+        elif stream != self.stream:
+            shim.order(last, ours)
             self.stream = stream
+
+    def share(self) -> None:
+        """Say that another library is given the address, whose work isn't told of."""
+        if not isinstance(self.stream, Shared):
+            self.stream = _shared(self.stream)
 
     def _moved(self) -> Memory:
         if self.exported:
@@ -163,17 +210,18 @@ class AdoptedMemory(Memory):
     __slots__ = ("_queue", "owner")
 
     def __init__(self, address: int, nbytes: int, owner: object, stream: Any, queue: int) -> None:
-        Memory.__init__(self, address, nbytes, stream)
+        Memory.__init__(self, address, nbytes, _shared(stream))
         self.owner, self._queue = owner, queue
         self.exported = True
 
     def used_on(self, stream: Any, written: bool) -> None:
-        """Wait for the owner's queue, and let that wait for the launch that is to come."""
+        """Wait for the owner's queue, and let that wait for the work that is to come."""
         Memory.used_on(self, stream, written)
-        if stream != self.stream:
-            theirs = self.stream or self._queue
-            shim.order(theirs, stream or self._queue)
-            followers.queues.add(theirs)
+        if stream is not self.stream:
+            meetings.meet(self.stream or self._queue, stream or self._queue)
+
+    def share(self) -> None:
+        """It is shared from the beginning."""
 
     def _moved(self) -> Memory:
         return AdoptedMemory(self.address, self.nbytes, self.owner, self.stream, self._queue)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import os
-import sys
 import threading
 import weakref
 from typing import Any
 
 from graphjit._errors import DeviceError, UnsupportedKernelError
+from graphjit.backends.opencl import name_cpu_runtime
 from graphjit.backends.sycl.codegen import SPIRVKernel
 
 _lock = threading.Lock()
@@ -30,27 +29,31 @@ def dpctl() -> Any:
     Raises
     ------
     DeviceError
-        If it isn't installed.
+        If it isn't installed, or can't be imported.
     """
     if not is_installed():
         raise DeviceError(
             "the sycl backend needs dpctl, which isn't installed; pip install 'graphjit[sycl]'"
         )
-    # The wheel's own registration holds a path of the machine that made it.
-    driver = os.path.join(sys.prefix, "lib", "libintelocl.so")
-    if "OCL_ICD_FILENAMES" not in os.environ and os.path.exists(driver):
-        os.environ["OCL_ICD_FILENAMES"] = driver
-    import dpctl
-    import dpctl.program
-    import dpctl.utils
-
+    name_cpu_runtime()
+    try:
+        import dpctl
+        import dpctl.program
+        import dpctl.utils
+    except (ImportError, OSError) as error:
+        raise DeviceError(f"dpctl is installed, and can't be imported: {error}") from error
     return dpctl
 
 
 @functools.cache
 def devices() -> tuple[Any, ...]:
-    """Dpctl's devices."""
-    return tuple(dpctl().get_devices()) if is_installed() else ()
+    """Dpctl's devices; none where dpctl can't be imported."""
+    if not is_installed():
+        return ()
+    try:
+        return tuple(dpctl().get_devices())
+    except DeviceError:
+        return ()
 
 
 @functools.cache

@@ -1,23 +1,30 @@
 // SYCL graphs and USM behind a C interface; compiled for the host alone, by any C++17 compiler.
 //
 // Graphs are built node by node: no queue is ever put in the recording state. What is submitted to
-// one queue stays in order, also where the queue itself keeps none: barriers go around it.
+// one queue stays in order, also where the queue itself keeps none: barriers go around it. One
+// thread at a time submits or builds anything, since runtimes aren't all safe otherwise, and graphs
+// are deleted when their last replay is over.
 #include <sycl/sycl.hpp>
 
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace ex = sycl::ext::oneapi::experimental;
 using Modifiable = ex::command_graph<ex::graph_state::modifiable>;
-using Executable = ex::command_graph<ex::graph_state::executable>;
 
 namespace {
 
 thread_local std::string last_error;
+// Never destroyed: threads may go on when the process ends.
+std::mutex &mutex = *new std::mutex;
+// Intel's runtime for CPUs lets threads that wait work too, and now and then, where several do,
+// all of them wait for good.
+std::mutex &waiting = *new std::mutex;
 
 template <typename Work>
 auto guarded(Work work, decltype(work()) failed) -> decltype(work()) {
@@ -34,6 +41,18 @@ auto guarded(Work work, decltype(work()) failed) -> decltype(work()) {
 template <typename Work>
 int checked(Work work) {
     return guarded([&] { work(); return 0; }, 1);
+}
+
+template <typename Work>
+int submitted(Work work) {
+    std::lock_guard<std::mutex> lock(mutex);
+    return checked(work);
+}
+
+template <typename Work>
+int waited(Work work) {
+    std::lock_guard<std::mutex> lock(waiting);
+    return checked(work);
 }
 
 struct Argument {
@@ -58,6 +77,28 @@ struct Graph {
     }
 };
 
+struct Executable {
+    ex::command_graph<ex::graph_state::executable> graph;
+    std::optional<sycl::event> last;
+};
+
+bool is_over(const sycl::event &event) {
+    return event.get_info<sycl::info::event::command_execution_status>() ==
+           sycl::info::event_command_status::complete;
+}
+
+// Graphs that nobody needs any more, until their last replay is over.
+std::vector<std::unique_ptr<Executable>> &dropped = *new std::vector<std::unique_ptr<Executable>>;
+
+void sweep() {
+    for (std::size_t i = dropped.size(); i-- > 0;) {
+        if (!dropped[i]->last || is_over(*dropped[i]->last)) {
+            std::swap(dropped[i], dropped.back());
+            dropped.pop_back();
+        }
+    }
+}
+
 // Staging buffers in turn, each free again when the copy out of it is done.
 struct Ring {
     sycl::queue queue;
@@ -79,7 +120,7 @@ struct Ring {
 
     ~Ring() {
         for (auto &entry : entries) {
-            if (entry.used) entry.used->wait();
+            settle(entry);
             sycl::free(entry.memory, queue);
         }
     }
@@ -87,14 +128,27 @@ struct Ring {
     Entry &take() {
         Entry &entry = entries[next];
         next = (next + 1) % entries.size();
-        if (entry.used) entry.used->wait();
-        entry.used.reset();
+        settle(entry);
         return entry;
+    }
+
+    static void settle(Entry &entry) {
+        if (entry.used && !is_over(*entry.used)) {
+            std::lock_guard<std::mutex> lock(waiting);
+            entry.used->wait();
+        }
+        entry.used.reset();
     }
 };
 
 void settle(sycl::queue &queue) {
     if (!queue.is_in_order()) queue.ext_oneapi_submit_barrier();
+}
+
+// Not `queue.memcpy`, which doesn't wait for a barrier that itself waits for a task of the host; and
+// dpnp has such tasks.
+sycl::event copy(sycl::queue &queue, void *target, const void *source, std::size_t bytes) {
+    return queue.submit([&](sycl::handler &handler) { handler.memcpy(target, source, bytes); });
 }
 
 void set(sycl::handler &handler, int index, const Argument &argument) {
@@ -111,10 +165,33 @@ void set(sycl::handler &handler, int index, const Argument &argument) {
     }
 }
 
+struct Launch {
+    sycl::kernel *kernel;
+    const std::size_t *threads, *block;  // CUDA's x, y and z: x is SYCL's last dimension
+    const Argument *arguments;
+    int count;
+
+    void operator()(sycl::handler &handler) const {
+        for (int i = 0; i < count; ++i) set(handler, i, arguments[i]);
+        if (threads[1] == 1 && threads[2] == 1) {
+            handler.parallel_for(sycl::nd_range<1>({threads[0]}, {block[0]}), *kernel);
+        } else {
+            handler.parallel_for(sycl::nd_range<3>({threads[2], threads[1], threads[0]},
+                                                   {block[2], block[1], block[0]}),
+                                 *kernel);
+        }
+    }
+};
+
+void replay(Executable &executable, sycl::queue &queue) {
+    executable.last = queue.ext_oneapi_graph(executable.graph);
+    settle(queue);
+}
+
 void write(Ring &ring, sycl::queue &queue, void *target, const void *words, std::size_t bytes) {
     auto &entry = ring.take();
     std::memcpy(entry.memory, words, bytes);
-    entry.used = queue.memcpy(target, entry.memory, bytes);
+    entry.used = copy(queue, target, entry.memory, bytes);
     settle(queue);
 }
 
@@ -133,87 +210,99 @@ int gj_free(sycl::queue *queue, void *memory) {
     return checked([&] { sycl::free(memory, *queue); });
 }
 
-// Waits for the queue where `wait` isn't 0.
+// Waits for the copy where `wait` isn't 0.
 int gj_memcpy(sycl::queue *queue, void *target, const void *source, std::size_t bytes, int wait) {
-    return checked([&] {
-        auto event = queue->memcpy(target, source, bytes);
-        if (wait) event.wait_and_throw();
-        else settle(*queue);
+    std::optional<sycl::event> event;
+    int failed = submitted([&] {
+        event = copy(*queue, target, source, bytes);
+        if (!wait) settle(*queue);
     });
+    return failed || !wait ? failed : waited([&] { event->wait_and_throw(); });
 }
 
 int gj_memset(sycl::queue *queue, void *target, int byte, std::size_t bytes) {
-    return checked([&] {
-        queue->memset(target, byte, bytes);
+    return submitted([&] {
+        queue->submit([&](sycl::handler &handler) { handler.memset(target, byte, bytes); });
         settle(*queue);
     });
 }
 
 int gj_wait(sycl::queue *queue) {
-    return checked([&] { queue->wait_and_throw(); });
+    return waited([&] { queue->wait_and_throw(); });
 }
 
 // What `after` is given from now on waits for all that `before` was given.
 int gj_order(sycl::queue *before, sycl::queue *after) {
-    return checked([&] {
+    return submitted([&] {
         if (*before == *after) return settle(*before);
         after->ext_oneapi_submit_barrier({before->ext_oneapi_submit_barrier()});
     });
 }
 
+int gj_launch(sycl::queue *queue, sycl::kernel *kernel, const std::size_t *threads,
+              const std::size_t *block, const Argument *arguments, int count) {
+    return submitted([&] {
+        queue->submit(Launch{kernel, threads, block, arguments, count});
+        settle(*queue);
+    });
+}
+
+int gj_write_and_launch(sycl::queue *queue, sycl::kernel *kernel, const std::size_t *threads,
+                        const std::size_t *block, const Argument *arguments, int count,
+                        void *target, const void *words, std::size_t bytes, void *ring) {
+    return submitted([&] {
+        write(*static_cast<Ring *>(ring), *queue, target, words, bytes);
+        queue->submit(Launch{kernel, threads, block, arguments, count});
+        settle(*queue);
+    });
+}
+
 void *gj_graph_create(sycl::queue *queue) {
+    std::lock_guard<std::mutex> lock(mutex);
     return guarded([&] { return static_cast<void *>(new Graph(*queue)); },
                    static_cast<void *>(nullptr));
 }
 
 int gj_graph_delete(void *graph) {
-    return checked([&] { delete static_cast<Graph *>(graph); });
+    return submitted([&] { delete static_cast<Graph *>(graph); });
 }
 
-// Sizes are CUDA's x, y and z, x fastest; in SYCL the last dimension is.
 void *gj_add_kernel(void *graph, sycl::kernel *kernel, const std::size_t *threads,
                     const std::size_t *block, const Argument *arguments, int count, void **waits,
                     int wait_count) {
+    std::lock_guard<std::mutex> lock(mutex);
     return guarded(
         [&] {
-            auto work = [&](sycl::handler &handler) {
-                for (int i = 0; i < count; ++i) set(handler, i, arguments[i]);
-                if (threads[1] == 1 && threads[2] == 1) {
-                    handler.parallel_for(sycl::nd_range<1>({threads[0]}, {block[0]}), *kernel);
-                } else {
-                    handler.parallel_for(
-                        sycl::nd_range<3>({threads[2], threads[1], threads[0]},
-                                          {block[2], block[1], block[0]}),
-                        *kernel);
-                }
-            };
+            Launch work{kernel, threads, block, arguments, count};
             return static_cast<Graph *>(graph)->add(work, waits, wait_count);
         },
         static_cast<void *>(nullptr));
 }
 
 void *gj_finalize(void *graph) {
+    std::lock_guard<std::mutex> lock(mutex);
     return guarded(
         [&] {
+            sweep();
             return static_cast<void *>(
-                new Executable(static_cast<Graph *>(graph)->graph.finalize()));
+                new Executable{static_cast<Graph *>(graph)->graph.finalize(), std::nullopt});
         },
         static_cast<void *>(nullptr));
 }
 
 int gj_executable_delete(void *executable) {
-    return checked([&] { delete static_cast<Executable *>(executable); });
+    return submitted([&] {
+        dropped.emplace_back(static_cast<Executable *>(executable));
+        sweep();
+    });
 }
 
 int gj_print_graph(void *graph, const char *path) {
-    return checked([&] { static_cast<Graph *>(graph)->graph.print_graph(path); });
+    return submitted([&] { static_cast<Graph *>(graph)->graph.print_graph(path); });
 }
 
 int gj_replay(void *executable, sycl::queue *queue) {
-    return checked([&] {
-        queue->ext_oneapi_graph(*static_cast<Executable *>(executable));
-        settle(*queue);
-    });
+    return submitted([&] { replay(*static_cast<Executable *>(executable), *queue); });
 }
 
 void *gj_ring_create(sycl::queue *queue, std::size_t bytes, int count) {
@@ -226,15 +315,14 @@ int gj_ring_delete(void *ring) {
 }
 
 int gj_write(void *ring, sycl::queue *queue, void *target, const void *words, std::size_t bytes) {
-    return checked([&] { write(*static_cast<Ring *>(ring), *queue, target, words, bytes); });
+    return submitted([&] { write(*static_cast<Ring *>(ring), *queue, target, words, bytes); });
 }
 
 int gj_write_and_replay(void *executable, sycl::queue *queue, void *target, const void *words,
                         std::size_t bytes, void *ring) {
-    return checked([&] {
+    return submitted([&] {
         write(*static_cast<Ring *>(ring), *queue, target, words, bytes);
-        queue->ext_oneapi_graph(*static_cast<Executable *>(executable));
-        settle(*queue);
+        replay(*static_cast<Executable *>(executable), *queue);
     });
 }
 }

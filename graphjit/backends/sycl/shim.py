@@ -28,6 +28,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "memset": (_I, (_P, _P, _I, _N)),
     "wait": (_I, (_P,)),
     "order": (_I, (_P, _P)),
+    "launch": (_I, (_P, _P, _P, _P, _P, _I)),
+    "write_and_launch": (_I, (_P, _P, _P, _P, _P, _I, _P, ctypes.c_char_p, _N, _P)),
     "graph_create": (_P, (_P,)),
     "graph_delete": (_I, (_P,)),
     "add_kernel": (_P, (_P, _P, _P, _P, _P, _I, _P, _I)),
@@ -119,15 +121,46 @@ def wait(queue: int) -> None:
 
 
 def order(before: int, after: int) -> None:
-    """Let what a queue is given from now on wait for all that another was given."""
-    if before != after:
-        _library().gj_order(before, after)
+    """Let what a queue is given from now on wait for all that another, or itself, was given."""
+    _library().gj_order(before, after)
 
 
 def _delete(what: str, owner: Any) -> None:
     """Delete an object of the library, unless the process ends: SYCL may be gone then."""
     if is_usable() and hasattr(owner, "handle"):
         getattr(_library(), f"gj_{what}_delete")(owner.handle)
+
+
+class Launch:
+    """A launch of one kernel, which can be submitted as it is.
+
+    Parameters
+    ----------
+    kernel : int
+        Address of the kernel.
+    threads, block : sequence of int
+        Threads of the whole grid and of a block along x, y and z.
+    arguments : sequence of (int, int, int)
+        Kind (0: a value; 1: local memory), bytes, and value or bytes of local memory.
+    """
+
+    def __init__(
+        self,
+        kernel: int,
+        threads: Sequence[int],
+        block: Sequence[int],
+        arguments: Sequence[tuple[int, int, int]],
+    ) -> None:
+        made = (_Argument * len(arguments))(*(_Argument(*each) for each in arguments))
+        self.given = kernel, (_N * 3)(*threads), (_N * 3)(*block), made, len(arguments)
+
+    def replay(self, queue: int) -> None:
+        """Launch once; returns when that is queued."""
+        _library().gj_launch(queue, *self.given)
+
+    def write_and_replay(self, queue: int, target: int, words: bytes, ring: Ring) -> None:
+        """Copy bytes to device memory first."""
+        _library().gj_write_and_launch(queue, *self.given, target, words, len(words), ring.handle)
 
 
 class Executable:
@@ -168,24 +201,13 @@ class Graph:
     def __init__(self, queue: int) -> None:
         self.handle = _library().gj_graph_create(queue)
 
-    def add_kernel(
-        self,
-        kernel: int,
-        threads: Sequence[int],
-        block: Sequence[int],
-        arguments: Sequence[tuple[int, int, int]],
-        wait_for: Sequence[int],
-    ) -> int:
+    def add(self, launch: Launch, wait_for: Sequence[int]) -> int:
         """Add a launch.
 
         Parameters
         ----------
-        kernel : int
-            Address of the kernel.
-        threads, block : sequence of int
-            Threads of the whole grid and of a block along x, y and z.
-        arguments : sequence of (int, int, int)
-            Kind (0: a value; 1: local memory), bytes, and value or bytes of local memory.
+        launch : Launch
+            The launch.
         wait_for : sequence of int
             Nodes that it comes after.
 
@@ -194,18 +216,8 @@ class Graph:
         int
             The node.
         """
-        return int(
-            _library().gj_add_kernel(
-                self.handle,
-                kernel,
-                (_N * 3)(*threads),
-                (_N * 3)(*block),
-                (_Argument * len(arguments))(*(_Argument(*each) for each in arguments)),
-                len(arguments),
-                (_P * len(wait_for))(*wait_for),
-                len(wait_for),
-            )
-        )
+        waits = (_P * len(wait_for))(*wait_for)
+        return int(_library().gj_add_kernel(self.handle, *launch.given, waits, len(wait_for)))
 
     def finalize(self) -> Executable:
         """What can be replayed."""

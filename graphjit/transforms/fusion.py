@@ -1,0 +1,456 @@
+"""Launches over the same grid become one, where each thread reads only what it wrote itself.
+
+That is proved from the addresses in the kernels' IR (`thread_elements`). What such launches hand on
+and nobody else needs stays in registers (`graphjit.kernel.compose`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from graphjit._device_control import Scheduled, Switch, While, every, used
+from graphjit._graph import Graph
+from graphjit._layout import overlap
+from graphjit._nodes import Access, Launch, Operand, View, constant
+from graphjit.kernel import frontend
+from graphjit.kernel.compose import Part, Private, compose
+from graphjit.kernel.ir import KernelIR
+from graphjit.kernel.numba_types import value_type
+from graphjit.schedule.aliases import find_aliases
+from graphjit.schedule.hazards import Hazards, find_hazards
+from graphjit.transforms.thread_elements import Elements, ThreadElements
+
+# A kernel has so many parameters at most: CUDA takes 4 KB.
+_MAX_WORDS = 480
+# Longer ones take compilers long, and registers run out.
+_MAX_PARTS = 128
+# So many names are listed.
+_LISTED = 6
+
+
+@dataclass(frozen=True)
+class Fused:
+    """Launches that became one.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Their kernels.
+    locations : tuple of str
+        The user's lines.
+    in_registers : tuple of str
+        Temporaries that are in no memory any more.
+    """
+
+    names: tuple[str, ...]
+    locations: tuple[str, ...]
+    in_registers: tuple[str, ...]
+
+    def __str__(self) -> str:
+        kept = f"; in registers: {_listed(self.in_registers)}" if self.in_registers else ""
+        names = ", ".join(dict.fromkeys(self.names))
+        return f"fused {len(self.names)} launches: {names} ({_listed(self.locations)}){kept}"
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Two launches, one of which waits for the other, that didn't become one.
+
+    Parameters
+    ----------
+    first, second : str
+        Their kernels, and the user's lines.
+    reason : str
+        Why not.
+    """
+
+    first: str
+    second: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"apart {self.first} and {self.second}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class FusionReport:
+    """What became one launch, and why the rest didn't.
+
+    Parameters
+    ----------
+    fused : tuple of Fused
+        What did.
+    apart : tuple of Apart
+        What didn't.
+    """
+
+    fused: tuple[Fused, ...] = ()
+    apart: tuple[Apart, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, (*self.fused, *self.apart))) or "nothing to fuse"
+
+
+def fuse(graph: Graph, overlapping: tuple[tuple[int, ...], ...] = ()) -> tuple[Graph, FusionReport]:
+    """The graph with launches fused, and a report.
+
+    Parameters
+    ----------
+    graph : Graph
+        The program, with its control lowered.
+    overlapping : tuple of tuple of int
+        Groups of input and closure buffers that share memory at this call.
+
+    Returns
+    -------
+    Graph, FusionReport
+    """
+    if sum(isinstance(node, Launch) for node in every(graph.nodes)) < 2:
+        return graph, FusionReport()
+    return _Fusion(graph, overlapping).result()
+
+
+class _Fusion:
+    def __init__(self, graph: Graph, overlapping: tuple[tuple[int, ...], ...]) -> None:
+        self._graph = graph
+        self._aliases = find_aliases(graph, overlapping)
+        self._fused: list[Fused] = []
+        self._apart: list[Apart] = []
+        self._elements: dict[int, ThreadElements] = {}
+        # How many nodes use each buffer in whatever way; its memory leaves the graph if it is given
+        # back.
+        self._users: dict[int, int] = {}
+        for node in every(graph.nodes):
+            for buffer in {view.buffer for view in used(node)}:
+                for target in graph.targets[buffer] | {buffer}:
+                    self._users[target] = self._users.get(target, 0) + 1
+        for output in graph.outputs:
+            if isinstance(output, Access):
+                self._users[output.view.buffer] = len(graph.nodes) + 1
+
+    def result(self) -> tuple[Graph, FusionReport]:
+        temporaries = {b.index for b in self._graph.buffers if b.storage == "temporary"}
+        nodes = self._list(cast("tuple[Scheduled, ...]", self._graph.nodes), frozenset(temporaries))
+        report = FusionReport(tuple(self._fused), tuple(self._apart))
+        return dataclasses.replace(self._graph, nodes=nodes), report
+
+    def _list(
+        self, nodes: Iterable[Scheduled], temporaries: frozenset[int]
+    ) -> tuple[Scheduled, ...]:
+        """A list of nodes with what can be fused in it; `temporaries` hold nothing before it."""
+        inner = tuple(map(self._inside, nodes))
+        if sum(isinstance(node, Launch) for node in inner) < 2:
+            return inner
+        groups = _Groups(inner, find_hazards(inner, self._aliases))
+        for first, second in groups.hazards.edges:
+            one, other = groups.of(first), groups.of(second)
+            if one == other or not all(isinstance(inner[n], Launch) for n in (first, second)):
+                continue
+            reason = self._obstacle(inner, groups, one, other)
+            if reason:
+                self._apart.append(Apart(_named(inner[first]), _named(inner[second]), reason))
+            else:
+                groups.merge(one, other)
+        return tuple(self._made(inner, group, temporaries) for group in groups.ordered())
+
+    def _inside(self, node: Scheduled) -> Scheduled:
+        if isinstance(node, While):
+            return dataclasses.replace(node, nodes=self._list(node.nodes, node.temporaries))
+        if isinstance(node, Switch):
+            bodies = (self._list(body, node.temporaries) for body in node.bodies)
+            return dataclasses.replace(node, bodies=tuple(bodies))
+        return node
+
+    def _obstacle(self, nodes: tuple[Scheduled, ...], groups: _Groups, one: int, other: int) -> str:
+        """Why two groups of launches can't be one; "" if they can."""
+        members = groups.members[one] + groups.members[other]
+        if len(members) > _MAX_PARTS:
+            return f"a kernel is made of {_MAX_PARTS} at most"
+        for first in groups.members[one]:
+            for second in groups.members[other]:
+                earlier, later = nodes[min(first, second)], nodes[max(first, second)]
+                assert isinstance(earlier, Launch) and isinstance(later, Launch)
+                reason = self._pair_obstacle(earlier, later)
+                if reason:
+                    return reason
+        if groups.would_wait_for_itself(one, other):
+            return "what runs between them needs the first, and the second needs it"
+        if self._words([nodes[n] for n in members]) > _MAX_WORDS:
+            return "together they have too many parameters"
+        return ""
+
+    def _pair_obstacle(self, first: Launch, second: Launch) -> str:
+        if (first.grid, first.block) != (second.grid, second.block):
+            return "they have different grids or blocks"
+        for launch in (first, second):
+            reason = _unfit(launch)
+            if reason:
+                return f"{launch.kernel.name}: {reason}"
+        if first.kernel.fastmath != second.kernel.fastmath:
+            return "one of them is compiled with fastmath"
+        for a, mine, writes in _uses(first):
+            for b, theirs, written in _uses(second):
+                if not (writes or written) or theirs.buffer not in self._aliases[mine.buffer]:
+                    continue
+                reason = self._meeting(first, second, a, b)
+                if reason:
+                    return reason
+        return ""
+
+    def _meeting(self, first: Launch, second: Launch, a: int, b: int) -> str:
+        """Why two uses of memory that may be the same aren't each thread's own."""
+        mine, theirs = first.operands[a], second.operands[b]
+        assert isinstance(mine, View) and isinstance(theirs, View)
+        name = self._graph.buffers[mine.buffer].name
+        if mine.buffer != theirs.buffer:
+            other = self._graph.buffers[theirs.buffer].name
+            return f"{name} and {other} may share memory"
+        if mine.moving != theirs.moving:
+            return f"they use {name} at places that only the run knows"
+        if not overlap(mine.layout, mine.offset, theirs.layout, theirs.offset):
+            return ""
+        here, there = self._elements_of(first, a), self._elements_of(second, b)
+        if here is None or there is None:
+            which = first if here is None else second
+            return f"which elements of {name} each thread of {which.kernel.name} uses isn't proved"
+        size = mine.layout.dtype.itemsize
+        here = dataclasses.replace(here, first=here.first + mine.offset)
+        there = dataclasses.replace(there, first=there.first + theirs.offset)
+        if size != theirs.layout.dtype.itemsize or not here.is_same(there):
+            return f"a thread uses elements of {name} that others write"
+        if not here.are_distinct(there, size):
+            return f"several threads may use the same element of {name}"
+        return ""
+
+    def _elements_of(self, launch: Launch, leaf: int) -> Elements | None:
+        found = self._elements.get(id(launch))
+        if found is None:
+            found = self._elements[id(launch)] = ThreadElements(launch)
+        return found.of(leaf)
+
+    def _words(self, launches: list[Scheduled]) -> int:
+        """How many parameters launches take together, without what only they use."""
+        counts: dict[tuple[Operand, object], int] = {}
+        users: dict[int, int] = {}
+        for launch in launches:
+            assert isinstance(launch, Launch)
+            for operand, leaf in zip(launch.operands, launch.kernel.leaves, strict=True):
+                counts[operand, leaf.type] = leaf.count
+            for buffer in {o.buffer for o in launch.operands if isinstance(o, View)}:
+                users[buffer] = users.get(buffer, 0) + 1
+        return sum(
+            count
+            for (operand, _), count in counts.items()
+            if not isinstance(operand, View)
+            or self._users[operand.buffer] > users[operand.buffer]
+            or self._graph.buffers[operand.buffer].storage != "temporary"
+        )
+
+    def _made(
+        self, nodes: tuple[Scheduled, ...], members: list[int], temporaries: frozenset[int]
+    ) -> Scheduled:
+        """One node that does what the members do."""
+        if len(members) == 1:
+            return nodes[members[0]]
+        launches = [nodes[n] for n in members]
+        parts = _Parts([each for each in launches if isinstance(each, Launch)])
+        private = {
+            view: None
+            for view in parts.views
+            if view.buffer in temporaries and self._is_private(parts.launches, view)
+        }
+        launch = parts.launch(private)
+        self._fused.append(
+            Fused(
+                tuple(each.kernel.name for each in parts.launches),
+                tuple(each.location.short for each in parts.launches),
+                tuple(self._graph.buffers[view.buffer].name for view in private),
+            )
+        )
+        return launch
+
+    def _is_private(self, launches: list[Launch], view: View) -> bool:
+        """Whether a view's memory is used by these launches only, each thread its own element."""
+        if view.moving or not view.layout.size:
+            return False
+        users = 0
+        for launch in launches:
+            users += any(each.buffer == view.buffer for each in used(launch))
+            for leaf, operand in enumerate(launch.operands):
+                if isinstance(operand, View) and operand.buffer == view.buffer:
+                    if operand != view or self._elements_of(launch, leaf) is None:
+                        return False
+        first = next(each for each in launches if view in each.operands)
+        reads = {access.view for access in first.reads}
+        # What it reads before anything was written is whatever the memory held.
+        return users == self._users[view.buffer] and view not in reads
+
+
+class _Groups:
+    """Nodes in groups; the order among groups is the nodes'.
+
+    Parameters
+    ----------
+    nodes : tuple of node
+        The nodes, each a group of its own.
+    hazards : Hazards
+        Which wait for which.
+    """
+
+    def __init__(self, nodes: tuple[Scheduled, ...], hazards: Hazards) -> None:
+        self.hazards = hazards
+        self.members: dict[int, list[int]] = {n: [n] for n in range(len(nodes))}
+        self._group = list(range(len(nodes)))
+        self._after: dict[int, set[int]] = {n: set() for n in range(len(nodes))}
+        for first, second in hazards.edges:
+            self._after[first].add(second)
+
+    def of(self, node: int) -> int:
+        """The group that a node is in."""
+        return self._group[node]
+
+    def would_wait_for_itself(self, one: int, other: int) -> bool:
+        """Whether a way from one group to the other leads through a third."""
+        last = max(*self.members[one], *self.members[other])
+        for start, end in ((one, other), (other, one)):
+            todo = [group for group in self._next(start) if group != end]
+            seen = set(todo)
+            while todo:
+                for group in self._next(todo.pop()):
+                    if group == end:
+                        return True
+                    if group not in seen and min(self.members[group]) <= last:
+                        seen.add(group)
+                        todo.append(group)
+        return False
+
+    def _next(self, group: int) -> Iterator[int]:
+        for node in self.members[group]:
+            for after in self._after[node]:
+                if self._group[after] != group:
+                    yield self._group[after]
+
+    def merge(self, one: int, other: int) -> None:
+        """Make two groups one."""
+        for node in self.members[other]:
+            self._group[node] = one
+        self.members[one] = sorted((*self.members[one], *self.members.pop(other)))
+
+    def ordered(self) -> Iterator[list[int]]:
+        """The groups, each after those that it waits for, and else as their last nodes stand."""
+        before: dict[int, set[int]] = {group: set() for group in self.members}
+        for first, second in self.hazards.edges:
+            if self._group[first] != self._group[second]:
+                before[self._group[second]].add(self._group[first])
+        done: set[int] = set()
+        for group in sorted(self.members, key=lambda g: self.members[g][-1]):
+            stack = [group]
+            while stack:
+                missing = before[stack[-1]] - done
+                if stack[-1] in done:
+                    stack.pop()
+                elif missing:
+                    stack.extend(sorted(missing, reverse=True))
+                else:
+                    done.add(stack[-1])
+                    yield self.members[stack.pop()]
+
+
+class _Parts:
+    """Launches on the way to become one."""
+
+    def __init__(self, launches: list[Launch]) -> None:
+        self.launches = launches
+        self.views = list(
+            dict.fromkeys(o for launch in launches for o in launch.operands if isinstance(o, View))
+        )
+
+    def launch(self, private: dict[View, None]) -> Launch:
+        """The launch; some views are each thread's own memory in it."""
+        places: dict[tuple[Operand, object], int] = {}
+        types: dict[View, object] = {}
+        parts = []
+        own = {view: -1 - n for n, view in enumerate(private)}
+
+        def place(operand: Operand, type_: object) -> int:
+            return places.setdefault((operand, type_), len(places))
+
+        for launch in self.launches:
+            arguments = []
+            for operand, leaf in zip(launch.operands, launch.kernel.leaves, strict=True):
+                if operand in private:
+                    assert isinstance(operand, View)
+                    types[operand] = leaf.type
+                    arguments.append(own[operand])
+                else:
+                    arguments.append(place(operand, leaf.type))
+            parts.append(Part(launch.kernel, tuple(arguments)))
+        lengths = []
+        for view in private:
+            sizes = tuple(
+                place(constant(length), value_type(length)) for length in view.layout.shape
+            )
+            lengths.append(Private(types[view], sizes))
+        kernel = compose(tuple(parts), tuple(type_ for _, type_ in places), tuple(lengths))
+        reads = {a.view: a for launch in reversed(self.launches) for a in launch.reads}
+        writes = {a.view: a for launch in self.launches for a in launch.writes}
+        last = self.launches[-1]
+        return Launch(
+            kernel,
+            tuple(operand for operand, _ in places),
+            last.grid,
+            last.block,
+            0,
+            tuple(access for view, access in reads.items() if view not in private),
+            tuple(access for view, access in writes.items() if view not in private),
+            last.location,
+        )
+
+
+def _uses(launch: Launch) -> Iterator[tuple[int, View, bool]]:
+    """The arguments that a launch reads or writes: place, view, and whether it writes."""
+    effects = launch.kernel.effects
+    for leaf, (described, operand) in enumerate(
+        zip(launch.kernel.leaves, launch.operands, strict=True)
+    ):
+        if described.path in effects.reads | effects.writes:
+            assert isinstance(operand, View)
+            yield leaf, operand, described.path in effects.writes
+
+
+def _unfit(launch: Launch) -> str:
+    """Why a launch can't be a part of another one; "" if it can."""
+    kernel = launch.kernel
+    if kernel.elements.obstacle:
+        return kernel.elements.obstacle
+    if launch.shared_bytes:
+        return "it has dynamic shared memory"
+    return _unfit_kernel(kernel)
+
+
+def _unfit_kernel(kernel: KernelIR) -> str:
+    effects = kernel.effects
+    if effects.prints or effects.traps or effects.captured:
+        return "it prints, stops the device, or closes over arrays"
+    if kernel.cooperative or kernel.linked:
+        return "it links other code, or waits for the whole grid"
+    if len(kernel.leaves) != len(kernel.argtypes):
+        return "it takes tuples"
+    if not frontend.is_plain(kernel.dispatcher):
+        return "it has explicit signatures, or options of its own"
+    return ""
+
+
+def _named(node: Scheduled) -> str:
+    assert isinstance(node, Launch)
+    return f"{node.kernel.name} ({node.location.short})"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    distinct = list(dict.fromkeys(names))
+    if len(distinct) > _LISTED:
+        distinct = [*distinct[: _LISTED - 2], "...", distinct[-1]]
+    return ", ".join(distinct)
