@@ -17,7 +17,7 @@ import numpy as np
 from numba import cuda
 
 import graphjit as gj
-from graphjit.backends.sycl import runtime
+from graphjit.backends.sycl import runtime, shim
 from graphjit.backends.sycl.codegen import compile_kernel
 
 from .report import Row, Time, finish, interleaved, machine
@@ -50,7 +50,7 @@ def one(x: Any, y: Any, a: Any) -> Any:
 def submissions(queue: Any, x: Any, y: Any, a: Any) -> Callable[[], Any]:
     """The chain, submitted kernel by kernel."""
     kernel_ir = gj.make_graph(one)(x, y, a).nodes[0].kernel
-    kernel = runtime.load(compile_kernel(kernel_ir), 0, "axpy")
+    kernel = runtime.load(compile_kernel(kernel_ir), 0, "axpy", shim.held)
     buffers = [gj.empty_like(x) for _ in range(2)]
     number = ctypes.c_int64
 
@@ -94,10 +94,16 @@ def measure() -> list[Row]:
     a = np.float32(0.5)
     with gj.use_backend("sycl"):
         x, y = gj.array(host), gj.array(host[::-1].copy())
-        f, single = gj.graphed(chain), gj.graphed(one)
+        f, single = gj.graphed(chain, optimize=False), gj.graphed(one)
+        fused = gj.graphed(chain)
 
         def replay() -> Any:
             result = f(x, y, a)
+            gj.synchronize()
+            return result
+
+        def replay_fused() -> Any:
+            result = fused(x, y, a)
             gj.synchronize()
             return result
 
@@ -107,17 +113,20 @@ def measure() -> list[Row]:
             return result
 
         own = runtime.queue(0)
-        in_order = dpctl.SyclQueue(own.sycl_context, own.sycl_device, property="in_order")
-        peers = {"in order": submissions(in_order, x, y, a), "by events": submissions(own, x, y, a)}
+        by_events = dpctl.SyclQueue(own.sycl_context, own.sycl_device)
+        peers = {
+            "in order": submissions(own, x, y, a),
+            "by events": submissions(by_events, x, y, a),
+        }
         want = replay().copy_to_host()
         for peer in peers.values():
             np.testing.assert_array_equal(peer().copy_to_host(), want)
         ratio = paired(replay, peers["in order"])
     with gj.use_backend("cpu"):
         x_cpu, y_cpu = gj.array(host), gj.array(host[::-1].copy())
-        on_cpu = gj.graphed(chain)
+        on_cpu = gj.graphed(chain, optimize=False)
         np.testing.assert_allclose(on_cpu(x_cpu, y_cpu, a).copy_to_host(), want, rtol=1e-5)
-    contestants = {"replay": replay, "one": replay_one, **peers}
+    contestants = {"replay": replay, "fused": replay_fused, "one": replay_one, **peers}
     contestants["cpu"] = lambda: on_cpu(x_cpu, y_cpu, a)
     times = {
         name: found * 1e6 for name, found in interleaved(contestants, rounds=20, calls=3).items()
@@ -129,6 +138,7 @@ def measure() -> list[Row]:
         Row(name, times["replay"], "us", times["in order"], against, faster_by=1.2),
         Row(name, times["replay"], "us", times["by events"], "dpctl submit_async, by events"),
         Row(name, times["replay"], "us", times["cpu"], "the cpu backend"),
+        Row(f"{name}, fused", times["fused"], "us", times["replay"], "the same, not fused"),
         Row("sycl, one launch", times["one"], "us", None, "call and wait"),
     ]
 

@@ -239,7 +239,8 @@ class SYCLBackend:
                     f"an array of {layout.dtype} with strides of {layout.strides} bytes can't be "
                     f"handed to dpnp, which doesn't take {what}; hand it a copy()"
                 )
-        array._memory.share()
+        owner = getattr(stream, "owner", None) or runtime.dpnp_queue(array._device.index)
+        array._memory.share(owner)
         return {
             "version": 1,
             "shape": layout.shape,
@@ -247,7 +248,7 @@ class SYCLBackend:
             "typestr": layout.dtype.str,
             "data": (start, array._readonly),
             "offset": 0,
-            "syclobj": getattr(stream, "owner", None) or runtime.queue(array._device.index),
+            "syclobj": owner,
         }
 
     def export_dlpack(self, array: Any, stream: Any, options: dict[str, Any]) -> Any:

@@ -200,7 +200,7 @@ def loaded_kernel(compiled: SPIRVKernel, index: int, launch: Any) -> Any:
             f"kernel {name} is launched with {shared} bytes of shared memory; "
             f"{device.name.strip()} has {device.local_mem_size}"
         )
-    return runtime.load(compiled, index, name)
+    return runtime.load(compiled, index, name, shim.held)
 
 
 def _launch(kernel: Any, compiled: SPIRVKernel, launch: Any, image: ParamImage) -> shim.Launch:

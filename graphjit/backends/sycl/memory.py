@@ -172,10 +172,15 @@ class USMMemory(Memory):
             shim.order(last, ours)
             self.stream = stream
 
-    def share(self) -> None:
-        """Say that another library is given the address, whose work isn't told of."""
+    def share(self, queue: Any) -> None:
+        """Say that another library is given the address, whose work, on a queue, isn't told of."""
         if not isinstance(self.stream, Shared):
-            self.stream = _shared(self.stream)
+            made = Shared(queue.addressof_ref())
+            made.owner = queue
+            ours = int(self.stream or self._pool.queue)
+            if ours != made:
+                shim.order(ours, made)
+            self.stream = made
 
     def _moved(self) -> Memory:
         if self.exported:
@@ -220,7 +225,7 @@ class AdoptedMemory(Memory):
         if stream is not self.stream:
             meetings.meet(self.stream or self._queue, stream or self._queue)
 
-    def share(self) -> None:
+    def share(self, queue: Any) -> None:
         """It is shared from the beginning."""
 
     def _moved(self) -> Memory:

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from graphjit._errors import DeviceError, UnsupportedKernelError
@@ -13,6 +14,7 @@ from graphjit.backends.opencl import name_cpu_runtime
 from graphjit.backends.sycl.codegen import SPIRVKernel
 
 _lock = threading.Lock()
+_queues: dict[int, Any] = {}
 # By SPIR-V kernel: the kernel of each device.
 _kernels: weakref.WeakKeyDictionary[SPIRVKernel, dict[int, Any]] = weakref.WeakKeyDictionary()
 
@@ -57,12 +59,27 @@ def devices() -> tuple[Any, ...]:
 
 
 @functools.cache
-def queue(index: int) -> Any:
+def dpnp_queue(index: int) -> Any:
     """The queue that dpnp uses on a device unless told otherwise."""
     dpctl()
     from dpctl._sycl_queue_manager import get_device_cached_queue
 
     return get_device_cached_queue(devices()[index])
+
+
+def queue(index: int) -> Any:
+    """The queue that graphs are submitted to unless told otherwise.
+
+    Not dpnp's, which runs out of order: each submission would need a barrier, and where several
+    threads submit, Intel's runtime for CPUs now and then forgets one for good.
+    """
+    found = _queues.get(index)
+    if found is None:
+        theirs = dpnp_queue(index)
+        made = dpctl().SyclQueue(theirs.sycl_context, theirs.sycl_device, property="in_order")
+        # Not functools.cache: of two threads' queues only one may ever be used.
+        found = _queues.setdefault(index, made)
+    return found
 
 
 @functools.cache
@@ -71,7 +88,7 @@ def address(index: int) -> int:
     return int(queue(index).addressof_ref())
 
 
-def load(kernel: SPIRVKernel, index: int, name: str) -> Any:
+def load(kernel: SPIRVKernel, index: int, name: str, held: Callable[[], Any]) -> Any:
     """A kernel on a device; compiled there once.
 
     Parameters
@@ -82,6 +99,8 @@ def load(kernel: SPIRVKernel, index: int, name: str) -> Any:
         The device's number.
     name : str
         The Python function's name, for messages.
+    held : callable
+        Gives a context in which nothing runs: Intel's compiler for CPUs isn't safe otherwise.
 
     Returns
     -------
@@ -96,7 +115,8 @@ def load(kernel: SPIRVKernel, index: int, name: str) -> Any:
         known = _kernels.setdefault(kernel, {})
         found = known.get(index)
         if found is None:
-            found = known[index] = _load(kernel, index, name)
+            with held():
+                found = known[index] = _load(kernel, index, name)
         return found
 
 

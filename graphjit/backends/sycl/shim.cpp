@@ -201,6 +201,19 @@ extern "C" {
 
 const char *gj_error() { return last_error.c_str(); }
 
+// While somebody else builds a program, nothing is submitted or waited for.
+int gj_hold() {
+    mutex.lock();
+    waiting.lock();
+    return 0;
+}
+
+int gj_release() {
+    waiting.unlock();
+    mutex.unlock();
+    return 0;
+}
+
 void *gj_malloc_device(sycl::queue *queue, std::size_t bytes, std::size_t alignment) {
     return guarded([&] { return sycl::aligned_alloc_device(alignment, bytes, *queue); },
                    static_cast<void *>(nullptr));

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from sys import is_finalizing
 from typing import Any
 
@@ -22,6 +23,8 @@ class _Argument(ctypes.Structure):
 
 # What functions return and take: a pointer is null after an error, a number isn't 0.
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "hold": (_I, ()),
+    "release": (_I, ()),
     "malloc_device": (_P, (_P, _N, _N)),
     "free": (_I, (_P, _P)),
     "memcpy": (_I, (_P, _P, _P, _N, _I)),
@@ -93,6 +96,17 @@ def _found(result: Any, function: Any, arguments: Any) -> Any:
             raise DeviceMemoryError("the SYCL device has no memory left")
         raise DeviceError(f"SYCL: {_library().gj_error().decode()}")
     return result
+
+
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """While this lasts, no thread submits anything, or waits."""
+    library = _library()
+    library.gj_hold()
+    try:
+        yield
+    finally:
+        library.gj_release()
 
 
 def malloc_device(queue: int, nbytes: int, alignment: int) -> int:
