@@ -44,7 +44,8 @@ from graphjit.backends.binding_stats import BindingStats
 from graphjit.schedule.schedule import Schedule, schedule
 from graphjit.transforms.control import lower_control
 from graphjit.transforms.dead_work import Removed, without_dead_work
-from graphjit.transforms.fusion import FusionReport, fuse
+from graphjit.transforms.fusion import fuse
+from graphjit.transforms.fusion_report import FusionReport
 
 
 @dataclass(frozen=True)

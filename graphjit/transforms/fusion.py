@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import cast
 
 from graphjit._device_control import Scheduled, Switch, While, every, used
@@ -20,78 +19,15 @@ from graphjit.kernel.compose import Part, Private, compose
 from graphjit.kernel.ir import KernelIR
 from graphjit.kernel.numba_types import value_type
 from graphjit.schedule.aliases import find_aliases
-from graphjit.schedule.hazards import Hazards, find_hazards
+from graphjit.schedule.hazards import find_hazards
+from graphjit.transforms.fusion_report import Apart, Fused, FusionReport
+from graphjit.transforms.groups import Groups
 from graphjit.transforms.thread_elements import Elements, ThreadElements
 
 # A kernel has so many parameters at most: CUDA takes 4 KB.
 _MAX_WORDS = 480
 # Longer ones take compilers long, and registers run out.
 _MAX_PARTS = 128
-# So many names are listed.
-_LISTED = 6
-
-
-@dataclass(frozen=True)
-class Fused:
-    """Launches that became one.
-
-    Parameters
-    ----------
-    names : tuple of str
-        Their kernels.
-    locations : tuple of str
-        The user's lines.
-    in_registers : tuple of str
-        Temporaries that are in no memory any more.
-    """
-
-    names: tuple[str, ...]
-    locations: tuple[str, ...]
-    in_registers: tuple[str, ...]
-
-    def __str__(self) -> str:
-        kept = f"; in registers: {_listed(self.in_registers)}" if self.in_registers else ""
-        names = ", ".join(dict.fromkeys(self.names))
-        return f"fused {len(self.names)} launches: {names} ({_listed(self.locations)}){kept}"
-
-
-@dataclass(frozen=True)
-class Apart:
-    """Two launches, one of which waits for the other, that didn't become one.
-
-    Parameters
-    ----------
-    first, second : str
-        Their kernels, and the user's lines.
-    reason : str
-        Why not.
-    """
-
-    first: str
-    second: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"apart {self.first} and {self.second}: {self.reason}"
-
-
-@dataclass(frozen=True)
-class FusionReport:
-    """What became one launch, and why the rest didn't.
-
-    Parameters
-    ----------
-    fused : tuple of Fused
-        What did.
-    apart : tuple of Apart
-        What didn't.
-    """
-
-    fused: tuple[Fused, ...] = ()
-    apart: tuple[Apart, ...] = ()
-
-    def __str__(self) -> str:
-        return "\n".join(map(str, (*self.fused, *self.apart))) or "nothing to fuse"
 
 
 def fuse(graph: Graph, overlapping: tuple[tuple[int, ...], ...] = ()) -> tuple[Graph, FusionReport]:
@@ -144,7 +80,7 @@ class _Fusion:
         inner = tuple(map(self._inside, nodes))
         if sum(isinstance(node, Launch) for node in inner) < 2:
             return inner
-        groups = _Groups(inner, find_hazards(inner, self._aliases))
+        groups = Groups(inner, find_hazards(inner, self._aliases))
         for first, second in groups.hazards.edges:
             one, other = groups.of(first), groups.of(second)
             if one == other or not all(isinstance(inner[n], Launch) for n in (first, second)):
@@ -164,7 +100,7 @@ class _Fusion:
             return dataclasses.replace(node, bodies=tuple(bodies))
         return node
 
-    def _obstacle(self, nodes: tuple[Scheduled, ...], groups: _Groups, one: int, other: int) -> str:
+    def _obstacle(self, nodes: tuple[Scheduled, ...], groups: Groups, one: int, other: int) -> str:
         """Why two groups of launches can't be one; "" if they can."""
         members = groups.members[one] + groups.members[other]
         if len(members) > _MAX_PARTS:
@@ -289,76 +225,6 @@ class _Fusion:
         return users == self._users[view.buffer] and view not in reads
 
 
-class _Groups:
-    """Nodes in groups; the order among groups is the nodes'.
-
-    Parameters
-    ----------
-    nodes : tuple of node
-        The nodes, each a group of its own.
-    hazards : Hazards
-        Which wait for which.
-    """
-
-    def __init__(self, nodes: tuple[Scheduled, ...], hazards: Hazards) -> None:
-        self.hazards = hazards
-        self.members: dict[int, list[int]] = {n: [n] for n in range(len(nodes))}
-        self._group = list(range(len(nodes)))
-        self._after: dict[int, set[int]] = {n: set() for n in range(len(nodes))}
-        for first, second in hazards.edges:
-            self._after[first].add(second)
-
-    def of(self, node: int) -> int:
-        """The group that a node is in."""
-        return self._group[node]
-
-    def would_wait_for_itself(self, one: int, other: int) -> bool:
-        """Whether a way from one group to the other leads through a third."""
-        last = max(*self.members[one], *self.members[other])
-        for start, end in ((one, other), (other, one)):
-            todo = [group for group in self._next(start) if group != end]
-            seen = set(todo)
-            while todo:
-                for group in self._next(todo.pop()):
-                    if group == end:
-                        return True
-                    if group not in seen and min(self.members[group]) <= last:
-                        seen.add(group)
-                        todo.append(group)
-        return False
-
-    def _next(self, group: int) -> Iterator[int]:
-        for node in self.members[group]:
-            for after in self._after[node]:
-                if self._group[after] != group:
-                    yield self._group[after]
-
-    def merge(self, one: int, other: int) -> None:
-        """Make two groups one."""
-        for node in self.members[other]:
-            self._group[node] = one
-        self.members[one] = sorted((*self.members[one], *self.members.pop(other)))
-
-    def ordered(self) -> Iterator[list[int]]:
-        """The groups, each after those that it waits for, and else as their last nodes stand."""
-        before: dict[int, set[int]] = {group: set() for group in self.members}
-        for first, second in self.hazards.edges:
-            if self._group[first] != self._group[second]:
-                before[self._group[second]].add(self._group[first])
-        done: set[int] = set()
-        for group in sorted(self.members, key=lambda g: self.members[g][-1]):
-            stack = [group]
-            while stack:
-                missing = before[stack[-1]] - done
-                if stack[-1] in done:
-                    stack.pop()
-                elif missing:
-                    stack.extend(sorted(missing, reverse=True))
-                else:
-                    done.add(stack[-1])
-                    yield self.members[stack.pop()]
-
-
 class _Parts:
     """Launches on the way to become one."""
 
@@ -447,10 +313,3 @@ def _unfit_kernel(kernel: KernelIR) -> str:
 def _named(node: Scheduled) -> str:
     assert isinstance(node, Launch)
     return f"{node.kernel.name} ({node.location.short})"
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    distinct = list(dict.fromkeys(names))
-    if len(distinct) > _LISTED:
-        distinct = [*distinct[: _LISTED - 2], "...", distinct[-1]]
-    return ", ".join(distinct)
