@@ -153,6 +153,7 @@ def test_requirements():
     core = [line for line in required if "extra ==" not in line]
     assert sorted(line.split(">")[0].split("<")[0] for line in core) == [
         "cuda-core",
+        "networkx",
         "numba",
         "numba-cuda",
         "numpy",
