@@ -99,7 +99,7 @@ def _adopt_usm(value: Any, interface: dict[str, Any]) -> Array:
             f"an array is in a SYCL context of its own, on {queue.sycl_device.name.strip()}; make "
             f"it on a queue of the device's default context{called_at()}"
         )
-    stream = None if backend.is_own(queue, device) else stream_address(queue)
+    stream = stream_address(queue)
     dtype = np.dtype(interface["typestr"])
     strides = interface.get("strides")
     address, readonly = interface["data"]

@@ -38,6 +38,17 @@ def called(text: str) -> set[str]:
     return {quoted or plain for quoted, plain in _SYMBOL.findall(text)}
 
 
+def feature(name: str, linked: tuple[str, ...]) -> str:
+    """What a kernel that calls an unknown function asks for, for messages."""
+    if name.startswith("__nv_"):
+        return f"libdevice function {name}"
+    if name.startswith("llvm."):
+        return f"intrinsic {name}"
+    if linked:
+        return f"{name}, for which it links CUDA C file {', '.join(linked)}"
+    return f"external function {name}"
+
+
 def renamed(name: str) -> str:
     """The ordinary name of a `llvm.nvvm` intrinsic: `gj.tid.x` for a special register."""
     register = name.removeprefix("llvm.nvvm.read.ptx.sreg.")

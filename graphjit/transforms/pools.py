@@ -19,9 +19,7 @@ from graphjit._device_control import (
 from graphjit._graph import Graph
 from graphjit._layout import contiguous
 from graphjit._nodes import Access, View
-
-# What the CUDA allocator gives, and more than any vector load needs.
-_ALIGNMENT = 256
+from graphjit.schedule.packing import rounded
 
 
 def with_pools(graph: Graph) -> Graph:
@@ -78,7 +76,7 @@ class _WithPools:
             return each
         held = tuple(p for p in self._carried if each.pool in self._targets[p])
         pointer = self._buffers[each.target]
-        stride = -(-max(pointer.nbytes, 1) // _ALIGNMENT) * _ALIGNMENT
+        stride = rounded(max(pointer.nbytes, 1))
         count = len(held) + 1
         self._buffers[each.pool] = dataclasses.replace(
             self._buffers[each.pool], nbytes=stride * count

@@ -31,7 +31,14 @@ from graphjit.backends.cpu.runtime import (
     is_host_intrinsic,
 )
 from graphjit.backends.cpu.threads import name_values
-from graphjit.kernel.device_runtime import TEMPLATE, assembly_as_call, called, renamed, simplify
+from graphjit.kernel.device_runtime import (
+    TEMPLATE,
+    assembly_as_call,
+    called,
+    feature,
+    renamed,
+    simplify,
+)
 from graphjit.kernel.ir import KernelIR
 
 _GRID_SYNC = ("cudaCGGetIntrinsicHandle", "cudaCGSynchronize")
@@ -104,7 +111,7 @@ def check_kernel(kernel: KernelIR) -> None:
             continue
         text = definition(renamed(name) if name.startswith("llvm.") else name)
         if text is None or not all(exists(symbol) for symbol in called(text)):
-            raise _unsupported(kernel, _feature(kernel, name))
+            raise _unsupported(kernel, feature(name, kernel.linked))
 
 
 def compile_kernel(kernel: KernelIR, fast_axis: str = "x") -> NativeKernel:
@@ -142,16 +149,6 @@ def _unsupported(kernel: KernelIR, feature: str) -> UnsupportedKernelError:
         f"kernel {kernel.name} uses {feature}, which the cpu backend can't run; "
         "the cuda backend can"
     )
-
-
-def _feature(kernel: KernelIR, name: str) -> str:
-    if name.startswith("__nv_"):
-        return f"libdevice function {name}"
-    if name.startswith("llvm."):
-        return f"intrinsic {name}"
-    if kernel.linked:
-        return f"{name}, for which it links CUDA C file {', '.join(kernel.linked)}"
-    return f"external function {name}"
 
 
 def _compile(kernel: KernelIR, fast_axis: str) -> NativeKernel:
@@ -354,7 +351,7 @@ def _generate(kernel: KernelIR, module: Any, machine: Any, unroll: bool) -> Any:
         if function.is_declaration and not name.startswith("llvm."):
             # An unresolved symbol would end the process inside LLVM.
             if not (scheduler.provide(name) or callbacks.provide(name)) and not has_symbol(name):
-                raise _unsupported(kernel, _feature(kernel, name))
+                raise _unsupported(kernel, feature(name, kernel.linked))
         elif not function.is_declaration and name == kernel.entry:
             raise AssertionError(f"{name} is still there")
     return compile_module(module, machine, unroll)

@@ -89,10 +89,6 @@ class SYCLBackend:
             return None
         return self.devices()[index]
 
-    def is_own(self, queue: Any, device: Device) -> bool:
-        """Whether a dpctl queue is the one that no stream means."""
-        return bool(queue == runtime.queue(device.index))
-
     def upload(
         self,
         device: Device,

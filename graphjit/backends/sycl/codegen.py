@@ -27,6 +27,7 @@ from graphjit.kernel.device_runtime import (
     assembly,
     assembly_as_call,
     called,
+    feature,
     renamed,
     simplify,
 )
@@ -109,19 +110,9 @@ def check_kernel(kernel: KernelIR) -> None:
             raise _unsupported(kernel, f"'{text}'")
     for name in sorted(kernel.externals):
         if not builtins.exists(renamed(name) if name.startswith("llvm.nvvm.") else name):
-            raise _unsupported(kernel, _feature(kernel, name))
-
-
-def _feature(kernel: KernelIR, name: str) -> str:
-    if name == "vprintf":
-        return "print"
-    if name.startswith("__nv_"):
-        return f"libdevice function {name}"
-    if name.startswith("llvm."):
-        return f"intrinsic {name}"
-    if kernel.linked:
-        return f"{name}, for which it links CUDA C file {', '.join(kernel.linked)}"
-    return f"external function {name}"
+            raise _unsupported(
+                kernel, "print" if name == "vprintf" else feature(name, kernel.linked)
+            )
 
 
 def compile_kernel(kernel: KernelIR, loaded: frozenset[int] = frozenset()) -> SPIRVKernel:

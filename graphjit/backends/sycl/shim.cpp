@@ -310,10 +310,6 @@ int gj_executable_delete(void *executable) {
     });
 }
 
-int gj_print_graph(void *graph, const char *path) {
-    return submitted([&] { static_cast<Graph *>(graph)->graph.print_graph(path); });
-}
-
 int gj_replay(void *executable, sycl::queue *queue) {
     return submitted([&] { replay(*static_cast<Executable *>(executable), *queue); });
 }

@@ -38,7 +38,6 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "add_kernel": (_P, (_P, _P, _P, _P, _P, _I, _P, _I)),
     "finalize": (_P, (_P,)),
     "executable_delete": (_I, (_P,)),
-    "print_graph": (_I, (_P, ctypes.c_char_p)),
     "replay": (_I, (_P, _P)),
     "ring_create": (_P, (_P, _N, _I)),
     "ring_delete": (_I, (_P,)),
@@ -236,10 +235,6 @@ class Graph:
     def finalize(self) -> Executable:
         """What can be replayed."""
         return Executable(_library().gj_finalize(self.handle))
-
-    def print(self, path: str) -> None:
-        """Write the graph in the language of Graphviz."""
-        _library().gj_print_graph(self.handle, path.encode())
 
     def __del__(self) -> None:
         # At the end of the process this module's names are gone before what was made of them.
