@@ -178,3 +178,20 @@ def test_the_call_path_is_the_same_in_python():
     pure = python("import graphjit; print(graphjit.is_compiled)", GRAPHJIT_PURE_PYTHON="1")
     assert pure.stdout == "False\n", pure.stderr
     assert compiled.stdout in ("True\n", "False\n")
+
+
+def test_without_the_packages_of_sycl_its_backend_says_what_to_install():
+    code = """
+import sys
+
+for name in ("dpctl", "dpnp", "platformdirs"):
+    sys.modules[name] = None
+import graphjit as gj
+
+try:
+    gj.use_backend("sycl")
+except gj.DeviceError as error:
+    print(error)
+"""
+    done = python(code, GRAPHJIT_CACHE_DIR="")
+    assert "pip install 'graphjit[sycl]'" in done.stdout, done.stderr

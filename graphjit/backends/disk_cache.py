@@ -9,15 +9,18 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import platformdirs
-
 _DIGEST = hashlib.sha256().digest_size
 
 
 def folder() -> Path:
     """Where they are: what GRAPHJIT_CACHE_DIR names, or the user's cache folder."""
     chosen = os.environ.get("GRAPHJIT_CACHE_DIR")
-    return Path(chosen) if chosen else platformdirs.user_cache_path("graphjit")
+    if chosen:
+        return Path(chosen)
+    # Who has no SYCL hasn't it either, and still asks the backend whether it is there.
+    import platformdirs
+
+    return platformdirs.user_cache_path("graphjit")
 
 
 def key(*parts: bytes | str) -> str:
