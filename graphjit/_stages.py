@@ -151,8 +151,9 @@ class Traced:
             And what became one launch.
         """
         report = FusionReport()
-        if "fusion" in self.options.optimize and backends.get(self.key.device.backend).fuses:
-            graph, report = fuse(graph, overlaps)
+        if "fusion" in self.options.optimize:
+            contracts = backends.get(self.key.device.backend).contracts
+            graph, report = fuse(graph, overlaps, contracts)
         return schedule(graph, overlaps, self.options.reuse_from), report
 
 

@@ -41,8 +41,8 @@ class Backend(Protocol):
     """One way to run graphs."""
 
     name: str
-    # Whether launches may be fused.
-    fuses: bool
+    # Whether its compiler makes one operation, rounded once, of a product and a sum.
+    contracts: bool
 
     def devices(self) -> tuple[Device, ...]:
         """Devices that are there now."""

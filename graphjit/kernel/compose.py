@@ -9,23 +9,26 @@ register.
 
 from __future__ import annotations
 
-import functools
 import re
 from dataclasses import dataclass
 from typing import Any
 
-from llvmlite import ir
 from numba import cuda
-from numba.cuda import types
-from numba.cuda.extending import intrinsic
 
 from graphjit.kernel import frontend
+from graphjit.kernel.composed_arrays import (
+    hidden_element,
+    moved_array,
+    private_array,
+    shaped_array,
+)
 from graphjit.kernel.generated import generated
 from graphjit.kernel.ir import KernelIR
 
-_KEPT = 256
 # Names of so many kernels are spelt out.
 _NAMED = 3
+# Each of so many threads of a block may use all the registers that a thread can have.
+_UNBOUND = 256
 
 
 @dataclass(frozen=True)
@@ -39,10 +42,13 @@ class Part:
     arguments : tuple of int
         What it is called with: arguments of the composed kernel, or with -1 for the first one,
         -2 for the second, private arrays.
+    hidden : frozenset of int
+        Those of them whose contents its compiler must not know from the parts before.
     """
 
     kernel: KernelIR
     arguments: tuple[int, ...]
+    hidden: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -53,18 +59,36 @@ class Private:
     ----------
     type : numba.cuda.types.Array
         The array's type.
-    sizes : tuple of int
+    shape : tuple of int
         The arguments that are its lengths.
     """
 
     type: Any
-    sizes: tuple[int, ...]
+    shape: tuple[int, ...]
 
 
-def compose(
-    parts: tuple[Part, ...], argtypes: tuple[Any, ...], private: tuple[Private, ...] = ()
-) -> KernelIR:
-    """A kernel whose threads do what those of the parts do, one part after the other.
+@dataclass(frozen=True)
+class Shape:
+    """Where the lengths and strides of an array are found.
+
+    Arrays of one shape share them, so that a compiler knows that they are the same.
+
+    Parameters
+    ----------
+    array : int
+        The argument that is the array.
+    shape, strides : tuple of int
+        The arguments that are its lengths and strides.
+    """
+
+    array: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A kernel whose threads do what those of its parts do, one part after the other.
 
     Parameters
     ----------
@@ -74,6 +98,32 @@ def compose(
         The arguments of the composed kernel.
     private : tuple of Private
         Arrays that are a thread's own.
+    shapes : tuple of Shape
+        Of the arrays among the arguments.
+    zero : int
+        The argument that is zero when it runs, if anything is hidden.
+    unaliased : frozenset of int
+        The arrays among the arguments that share no memory with others, and are written.
+    threads : int
+        How many threads its blocks have.
+    """
+
+    parts: tuple[Part, ...]
+    argtypes: tuple[Any, ...]
+    private: tuple[Private, ...] = ()
+    shapes: tuple[Shape, ...] = ()
+    zero: int = -1
+    unaliased: frozenset[int] = frozenset()
+    threads: int = 1
+
+
+def compose(composition: Composition) -> KernelIR:
+    """Compile a composed kernel.
+
+    Parameters
+    ----------
+    composition : Composition
+        What it is made of.
 
     Returns
     -------
@@ -84,13 +134,15 @@ def compose(
     KernelCompileError
         If Numba can't compile it.
     """
-    shape = tuple((part.kernel.dispatcher, part.arguments) for part in parts)
+    parts = composition.parts
+    bound = composition.threads if composition.threads > _UNBOUND else None
+    shape = tuple((part.kernel.dispatcher, part.arguments, part.hidden) for part in parts)
+    key = (shape, composition.private, composition.shapes, composition.zero, bound)
     known = _composed_from(parts[0].kernel.dispatcher)
-    made = known.get((shape, private))
+    made = known.get(key)
     if made is None:
-        made = _composed(shape, private, parts[0].kernel.fastmath, _name(parts))
-        made = known.setdefault((shape, private), made)
-    return frontend.kernel_ir(made, argtypes)
+        made = known.setdefault(key, _composed(composition, bound))
+    return frontend.kernel_ir(made, composition.argtypes, composition.unaliased)
 
 
 @frontend.per_kernel
@@ -106,56 +158,40 @@ def _name(parts: tuple[Part, ...]) -> str:
     return f"{names[0]}_to_{names[-1]}_{len(names)}"
 
 
-def _composed(
-    shape: tuple[tuple[Any, tuple[int, ...]], ...],
-    private: tuple[Private, ...],
-    fastmath: bool,
-    name: str,
-) -> Any:
+def _composed(composition: Composition, bound: int | None) -> Any:
     names: dict[str, Any] = {}
     functions: dict[Any, str] = {}
     lines = []
-    for number, array in enumerate(private):
-        names[f"private{number}"] = _private(array.type.dtype, array.type.ndim)
-        sizes = "".join(f"a{size}, " for size in array.sizes)
-        lines.append(f"    p{number} = private{number}(({sizes}))")
-    for dispatcher, arguments in shape:
+    for number, array in enumerate(composition.private):
+        names[f"private{number}"] = private_array(array.type)
+        lines.append(f"p{number} = private{number}({_tuple(array.shape)})")
+    for each in composition.shapes:
+        names[f"shaped{len(each.shape)}"] = shaped_array(len(each.shape))
+        lengths, strides = _tuple(each.shape), _tuple(each.strides)
+        lines.append(
+            f"a{each.array} = shaped{len(each.shape)}(a{each.array}, {lengths}, {strides})"
+        )
+    for part in composition.parts:
+        dispatcher = part.kernel.dispatcher
         if dispatcher not in functions:
             functions[dispatcher] = function = f"f{len(functions)}"
             names[function] = cuda.jit(dispatcher.py_func, device=True)
-        given = ", ".join(f"a{n}" if n >= 0 else f"p{-1 - n}" for n in arguments)
-        lines.append(f"    {functions[dispatcher]}({given})")
-    used = [n for _, arguments in shape for n in arguments] + [n for p in private for n in p.sizes]
-    parameters = ", ".join(f"a{n}" for n in range(max(used, default=-1) + 1))
-    text = f"def {name}({parameters}):\n" + "\n".join(lines) + "\n"
-    return generated(name, text, names, fastmath=fastmath)
+        called = {n: f"a{n}" if n >= 0 else f"p{-1 - n}" for n in part.arguments}
+        for argument in sorted(part.hidden):
+            names["hidden"], names["moved"] = hidden_element, moved_array
+            if argument < 0:
+                lines.append(f"hidden({called[argument]}, a{composition.zero})")
+            else:
+                called[argument] = f"moved(a{argument}, a{composition.zero})"
+        lines.append(f"{functions[dispatcher]}({', '.join(called[n] for n in part.arguments)})")
+    parameters = ", ".join(f"a{n}" for n in range(len(composition.argtypes)))
+    name = _name(composition.parts)
+    text = "\n    ".join([f"def {name}({parameters}):", *lines]) + "\n"
+    options: dict[str, Any] = {"fastmath": composition.parts[0].kernel.fastmath}
+    if bound is not None:
+        options["launch_bounds"] = bound
+    return generated(name, text, names, **options)
 
 
-@functools.lru_cache(_KEPT)
-def _private(dtype: Any, ndim: int) -> Any:
-    """A function that makes a private array from a tuple of lengths."""
-    array = types.Array(dtype, ndim, "A")
-
-    @intrinsic  # type: ignore[untyped-decorator]
-    def private(context: Any, lengths: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            element = context.get_data_type(dtype)
-            with builder.goto_entry_block():
-                slot = builder.alloca(element)
-            word = context.get_value_type(types.intp)
-            made = context.make_array(array)(context, builder)
-            size = ir.Constant(word, context.get_abi_sizeof(element))
-            count, none = ir.Constant(word, 1), ir.Constant(word, 0)
-            strides = ir.Constant(ir.ArrayType(word, ndim), [none] * ndim)
-            for axis in range(ndim):
-                count = builder.mul(count, builder.extract_value(args[0], axis))
-            made.data = builder.bitcast(slot, made.data.type)
-            made.shape, made.strides = args[0], strides
-            made.itemsize, made.nitems = size, count
-            made.meminfo = ir.Constant(made.meminfo.type, None)
-            made.parent = ir.Constant(made.parent.type, None)
-            return made._getvalue()
-
-        return array(lengths), codegen
-
-    return private
+def _tuple(arguments: tuple[int, ...]) -> str:
+    return "(" + "".join(f"a{n}, " for n in arguments) + ")"

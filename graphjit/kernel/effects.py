@@ -58,19 +58,7 @@ def analyse(
         elements each thread touches, where that can be proved.
     """
     with _lock:  # LLVM target machines are not thread-safe
-        module = llvm.parse_assembly(text)
-        for function in module.functions:
-            if not function.is_declaration and function.name != entry:
-                function.linkage = "internal"
-                function.add_function_attribute("alwaysinline")
-        options = llvm.create_pipeline_tuning_options(speed_level=2)
-        options.loop_vectorization = False
-        options.slp_vectorization = False
-        options.loop_unrolling = False
-        llvm.create_pass_builder(_target(), options).getModulePassManager().run(
-            module, llvm.create_pass_builder(_target(), options)
-        )
-        function = module.get_function(entry)
+        function = optimised(text, entry).get_function(entry)
         _name_values(function)
         attributes = [
             " ".join(a.decode() if isinstance(a, bytes) else str(a) for a in argument.attributes)
@@ -98,6 +86,36 @@ def analyse(
         traps=any(name in _TRAPS for name in externals),
     )
     return effects, accesses, elements
+
+
+def optimised(text: str, entry: str) -> Any:
+    """A kernel with everything inlined that it calls, as LLVM's optimiser leaves it.
+
+    Parameters
+    ----------
+    text : str
+        Linked LLVM IR for nvptx64.
+    entry : str
+        The kernel's symbol.
+
+    Returns
+    -------
+    llvmlite.binding.ModuleRef
+    """
+    module = llvm.parse_assembly(text)
+    for function in module.functions:
+        if not function.is_declaration and function.name != entry:
+            function.linkage = "internal"
+            function.add_function_attribute("alwaysinline")
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False
+    # Twice, since what a kernel's own memory became registers for is only then seen to be the same.
+    for _ in range(2):
+        builder = llvm.create_pass_builder(_target(), options)
+        builder.getModulePassManager().run(module, builder)
+    return module
 
 
 def _name_values(function: Any) -> None:

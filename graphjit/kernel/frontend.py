@@ -39,7 +39,7 @@ from graphjit.kernel.declarations import Declared, declared_for
 from graphjit.kernel.effects import analyse
 from graphjit.kernel.ir import KernelIR, leaves_of
 from graphjit.kernel.linking import linked_module, with_memset, with_one_frame
-from graphjit.kernel.parameters import indirect, moving_first, reordered, waiting
+from graphjit.kernel.parameters import indirect, moving_first, reordered, waiting, with_unaliased
 
 # A compute capability for IR where no device says otherwise: what is traced without a GPU.
 _DEFAULT_CC = (9, 0)
@@ -125,7 +125,11 @@ def type_of(dispatcher: CUDADispatcher, value: Any) -> Any:
     return dispatcher.typeof_pyval(value)
 
 
-def kernel_ir(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> KernelIR:
+def kernel_ir(
+    dispatcher: CUDADispatcher,
+    argtypes: tuple[Any, ...],
+    unaliased: frozenset[int] = frozenset(),
+) -> KernelIR:
     """Compile a kernel for argument types, as far as LLVM IR, once.
 
     Parameters
@@ -134,6 +138,8 @@ def kernel_ir(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> KernelIR
         The user's kernel.
     argtypes : tuple of numba.cuda.types.Type
         One type an argument.
+    unaliased : frozenset of int
+        Those of the arguments, arrays all, whose memory is used through nothing else.
 
     Returns
     -------
@@ -147,9 +153,10 @@ def kernel_ir(dispatcher: CUDADispatcher, argtypes: tuple[Any, ...]) -> KernelIR
     with _lock:
         known = _kept_for(dispatcher, "ir")
         declared = declared_for(dispatcher)
-        found: KernelIR | None = known.get((argtypes, declared))
+        key = (argtypes, declared, unaliased)
+        found: KernelIR | None = known.get(key)
         if found is None:
-            found = known[argtypes, declared] = _compile(dispatcher, argtypes, declared)
+            found = known[key] = _compile(dispatcher, argtypes, declared, unaliased)
         return found
 
 
@@ -174,7 +181,10 @@ def _kept_for(dispatcher: CUDADispatcher, what: str) -> dict[Any, Any]:
 
 
 def _compile(
-    dispatcher: CUDADispatcher, argtypes: tuple[Any, ...], declared: Declared | None
+    dispatcher: CUDADispatcher,
+    argtypes: tuple[Any, ...],
+    declared: Declared | None,
+    unaliased: frozenset[int],
 ) -> KernelIR:
     function = dispatcher.py_func
     options = dispatcher.targetoptions
@@ -201,7 +211,9 @@ def _compile(
     externals = frozenset(f.name for f in module.functions if f.is_declaration)
     leaves = tuple(leaves_of(names, argtypes))
     captured = tuple(library.referenced_objects.values())
-    text = with_one_frame(str(module))
+    alone = {names[n] for n in unaliased}
+    pointers = frozenset(x.data for x in leaves if x.path in alone and x.data is not None)
+    text = with_unaliased(with_one_frame(str(module)), entry, pointers)
     effects, accesses, elements = analyse(text, entry, leaves, externals, bool(captured))
     if declared is not None:
         effects = declared.applied(effects, leaves)
@@ -216,6 +228,7 @@ def _compile(
         effects=effects,
         accesses=accesses,
         elements=elements,
+        unaliased=pointers,
         linked=tuple(_describe(item) for item in linked),
         captured=captured,
         fastmath=bool(options.get("fastmath")),
@@ -350,11 +363,12 @@ def load(kernel: KernelIR, loaded: frozenset[int] = frozenset()) -> LoadedKernel
     """
     with _lock:
         known = _kept_for(kernel.dispatcher, "loaded")
-        found = known.get((kernel.argtypes, loaded))
+        key = (kernel.argtypes, kernel.unaliased, loaded)
+        found = known.get(key)
         if found is None:
             compiled = kernel.dispatcher.compile(kernel.argtypes)
             made = _indirect(compiled, kernel, loaded) if loaded else _ordered(compiled, kernel)
-            found = known[kernel.argtypes, loaded] = made
+            found = known[key] = made
     compiled, order, waits = found
     try:
         compiled.bind()
@@ -368,6 +382,7 @@ def _ordered(compiled: Any, kernel: KernelIR) -> tuple[Any, tuple[int, ...], boo
     order, waits = moving_first(kernel), _can_wait(kernel)
 
     def change(text: str) -> str | None:
+        text = with_unaliased(text, kernel.entry, kernel.unaliased)
         changed = reordered(text, kernel.entry, order)
         return waiting(changed, kernel.entry) if changed and waits else changed
 
@@ -392,6 +407,7 @@ def _indirect(
     changed, waits = None, _can_wait(kernel)
 
     def change(text: str) -> str | None:
+        text = with_unaliased(text, kernel.entry, kernel.unaliased - loaded)
         changed = indirect(text, kernel.entry, loaded)
         return waiting(changed, kernel.entry) if changed and waits else changed
 

@@ -92,6 +92,8 @@ class KernelIR:
         The addresses it loads from and stores to (see `graphjit.kernel.access`).
     elements : Pointwise
         Which elements of its arguments each thread touches.
+    unaliased : frozenset of int
+        LLVM parameters that are pointers to memory used through nothing else.
     linked : tuple of str
         Foreign code the kernel links (CUDA C files, PTX, ...), described for messages.
     captured : tuple
@@ -113,6 +115,7 @@ class KernelIR:
     effects: Effects
     accesses: tuple[Any, ...] = field(default=(), repr=False)
     elements: Pointwise = field(default=Pointwise(), repr=False)
+    unaliased: frozenset[int] = frozenset()
     linked: tuple[str, ...] = ()
     captured: tuple[Any, ...] = ()
     fastmath: bool = False

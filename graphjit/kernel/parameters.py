@@ -67,6 +67,32 @@ def reordered(module: str, entry: str, order: tuple[int, ...]) -> str | None:
     return lists.sub(lambda match: f"({next(lists_now)})", module)
 
 
+def with_unaliased(module: str, entry: str, indices: frozenset[int]) -> str:
+    """LLVM IR of a kernel some of whose pointers are to memory that nothing else leads to.
+
+    Parameters
+    ----------
+    module : str
+        The IR, in which the kernel need not be.
+    entry : str
+        The kernel.
+    indices : frozenset of int
+        The parameters.
+
+    Returns
+    -------
+    str
+    """
+    found = _definition(entry).search(module) if indices else None
+    if found is None:
+        return module
+    items = _split(found[1])
+    for index in indices:
+        type_, _, name = items[index].rpartition(" ")
+        items[index] = f"{type_} noalias {name}"
+    return f"{module[: found.start(1)]}{', '.join(items)}{module[found.end(1) :]}"
+
+
 def waiting(module: str, entry: str) -> str | None:
     """LLVM IR of a kernel that first waits for the kernels that its launch depends on.
 
@@ -92,7 +118,9 @@ def waiting(module: str, entry: str) -> str | None:
 
 def _definition(entry: str) -> re.Pattern[str]:
     """A kernel's parameters, and what is between them and its first instruction."""
-    return re.compile(rf'define void @"{re.escape(entry)}"\(([^()]*)\)([^{{]*\{{\s*\S+:\n)')
+    return re.compile(
+        rf'define \w*\s?void @"?{re.escape(entry)}"?\(([^()]*)\)([^{{]*\{{\s*(?:\S+:.*\n)?)'
+    )
 
 
 def indirect(module: str, entry: str, indices: frozenset[int]) -> str | None:

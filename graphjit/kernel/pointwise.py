@@ -10,12 +10,18 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from graphjit.kernel.contraction import Contraction
+
 # A product of atoms, sorted: ("param", index), or (register, axis) with one of the registers below.
 Monomial = tuple[tuple[str, int], ...]
 Polynomial = dict[Monomial, int]
 
 _REGISTER = re.compile(r"llvm\.nvvm\.read\.ptx\.sreg\.(tid|ntid|ctaid|nctaid)\.([xyz])")
-_ELEMENT = re.compile(r"getelementptr (?:(?:inbounds|nuw|nusw|nsw) )*(\S+|\[\d+ x \w+\]), ptr")
+_ELEMENT = re.compile(
+    r"getelementptr (?:(?:inbounds|nuw|nusw|nsw) )*"
+    r"(?:\[(?P<count>\d+) x (?P<item>\w+)\]|\{ (?P<number>float|double), (?P=number) \}|"
+    r"(?P<plain>\S+)), ptr"
+)
 _SIZES = {"i1": 1, "i8": 1, "i16": 2, "half": 2, "i32": 4, "float": 4, "i64": 8, "double": 8}
 _WIDE = ("i64", "ptr")
 # Functions that touch no memory and wait for nobody.
@@ -63,6 +69,10 @@ class Touch:
         What holds where it is made.
     always : bool
         Whether it is made by every thread for which that holds.
+    product : bool
+        Whether what it stores may come straight from a product.
+    added : bool
+        Whether something may be added to what it loads.
     """
 
     data: int
@@ -72,6 +82,8 @@ class Touch:
     writes: bool
     guards: tuple[Guard, ...]
     always: bool
+    product: bool = False
+    added: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,10 +96,13 @@ class Pointwise:
         All loads and stores of arguments.
     obstacle : str
         Why threads can't be told apart, or "": that they wait for each other, say.
+    contractions : int
+        How many sums a compiler may contract with products.
     """
 
     touches: tuple[Touch, ...] = ()
     obstacle: str = ""
+    contractions: int = 0
 
 
 def pointwise(function: Any) -> Pointwise:
@@ -103,6 +118,15 @@ def pointwise(function: Any) -> Pointwise:
     Pointwise
     """
     reader = _Reader(function)
+    contraction = Contraction(function, reader.is_private)
+    touches = _touches(function, reader, contraction)
+    if isinstance(touches, str):
+        return Pointwise(obstacle=touches, contractions=contraction.count)
+    return Pointwise(tuple(touches), contractions=contraction.count)
+
+
+def _touches(function: Any, reader: _Reader, contraction: Contraction) -> list[Touch] | str:
+    """All loads and stores of arguments, or why threads can't be told apart."""
     guards = _guards(function, reader)
     touches = []
     for block in function.blocks:
@@ -113,31 +137,43 @@ def pointwise(function: Any) -> Pointwise:
             if opcode == "call":
                 name = operands[-1].name
                 if not name:
-                    return Pointwise(obstacle="it has inline assembly")
+                    return "it has inline assembly"
                 if not _PURE.fullmatch(name) or _TOUCHES.match(name):
                     if _MEMORY.match(name) and reader.all_private(operands[:-1]):
                         continue
                     if "atomic" in name:
-                        return Pointwise(obstacle="it has atomic operations")
-                    return Pointwise(obstacle=f"it calls {name}")
+                        return "it has atomic operations"
+                    return f"it calls {name}"
                 continue
             if opcode in ("atomicrmw", "cmpxchg", "fence"):
-                return Pointwise(obstacle="it has atomic operations")
+                return "it has atomic operations"
             if opcode not in ("load", "store"):
                 continue
             value = instruction if opcode == "load" else operands[0]
             place = reader.address(operands[-1])
             if place is None:
-                return Pointwise(obstacle="an address in it can't be followed to an argument")
+                return "an address in it can't be followed to an argument"
             if place == "private":
                 continue
             data, offset = place
             size = _SIZES.get(str(value.type), 0)
             if not size:
-                return Pointwise(obstacle=f"it moves values of the type {value.type}")
+                return f"it moves values of the type {value.type}"
             is_load = opcode == "load"
-            touches.append(Touch(data, offset, size, is_load, not is_load, held, always))
-    return Pointwise(tuple(touches))
+            touches.append(
+                Touch(
+                    data,
+                    offset,
+                    size,
+                    reads=is_load,
+                    writes=not is_load,
+                    guards=held,
+                    always=always,
+                    product=not is_load and contraction.may_be_product(value),
+                    added=is_load and contraction.may_be_added(value),
+                )
+            )
+    return touches
 
 
 class _Reader:
@@ -181,11 +217,13 @@ class _Reader:
             return None
         return root, rest
 
+    def is_private(self, pointer: Any) -> bool:
+        """Whether a pointer is to a thread's own memory."""
+        return self._root(pointer) == "private"
+
     def all_private(self, values: list[Any]) -> bool:
         """Whether all pointers among values are to a thread's own memory."""
-        return all(
-            self._root(value) == "private" for value in values if str(value.type).startswith("ptr")
-        )
+        return all(map(self.is_private, (v for v in values if str(v.type).startswith("ptr"))))
 
     def _root(self, value: Any, depth: int = 0) -> int | str | None:
         """The one pointer that an address is made of."""
@@ -268,10 +306,9 @@ class _Reader:
         match = _ELEMENT.search(text)
         size = None
         if match and len(operands) == 2:
-            array = re.fullmatch(r"\[(\d+) x (\w+)\]", match[1])
-            size = _SIZES.get(array[2] if array else match[1])
-            if size is not None and array:
-                size *= int(array[1])
+            size = _SIZES.get(match["item"] or match["number"] or match["plain"])
+            if size is not None:
+                size *= int(match["count"] or (2 if match["number"] else 1))
         base, index = self.read(operands[0]), self.read(operands[1])
         if size is None or base is None or index is None:
             return None

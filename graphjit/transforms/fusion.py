@@ -7,22 +7,23 @@ and nobody else needs stays in registers (`graphjit.kernel.compose`).
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import cast
 
 from graphjit._device_control import Scheduled, Switch, While, every, used
 from graphjit._graph import Graph
 from graphjit._layout import overlap
-from graphjit._nodes import Access, Launch, Operand, View, constant
+from graphjit._nodes import Access, Launch, Operand, View
 from graphjit.kernel import frontend
-from graphjit.kernel.compose import Part, Private, compose
 from graphjit.kernel.ir import KernelIR
-from graphjit.kernel.numba_types import value_type
 from graphjit.schedule.aliases import find_aliases
 from graphjit.schedule.hazards import find_hazards
+from graphjit.transforms.fused_launch import fused_launch, is_kept_in_registers, views_of
 from graphjit.transforms.fusion_report import Apart, Fused, FusionReport
 from graphjit.transforms.groups import Groups
-from graphjit.transforms.thread_elements import Elements, ThreadElements
+from graphjit.transforms.seams import hidden_arguments
+from graphjit.transforms.thread_elements import ThreadElements
 
 # A kernel has so many parameters at most: CUDA takes 4 KB.
 _MAX_WORDS = 480
@@ -30,7 +31,9 @@ _MAX_WORDS = 480
 _MAX_PARTS = 128
 
 
-def fuse(graph: Graph, overlapping: tuple[tuple[int, ...], ...] = ()) -> tuple[Graph, FusionReport]:
+def fuse(
+    graph: Graph, overlapping: tuple[tuple[int, ...], ...] = (), contracts: bool = False
+) -> tuple[Graph, FusionReport]:
     """The graph with launches fused, and a report.
 
     Parameters
@@ -39,6 +42,8 @@ def fuse(graph: Graph, overlapping: tuple[tuple[int, ...], ...] = ()) -> tuple[G
         The program, with its control lowered.
     overlapping : tuple of tuple of int
         Groups of input and closure buffers that share memory at this call.
+    contracts : bool
+        Whether the device's compiler makes one operation of a product and a sum.
 
     Returns
     -------
@@ -46,12 +51,15 @@ def fuse(graph: Graph, overlapping: tuple[tuple[int, ...], ...] = ()) -> tuple[G
     """
     if sum(isinstance(node, Launch) for node in every(graph.nodes)) < 2:
         return graph, FusionReport()
-    return _Fusion(graph, overlapping).result()
+    return _Fusion(graph, overlapping, contracts).result()
 
 
 class _Fusion:
-    def __init__(self, graph: Graph, overlapping: tuple[tuple[int, ...], ...]) -> None:
+    def __init__(
+        self, graph: Graph, overlapping: tuple[tuple[int, ...], ...], contracts: bool
+    ) -> None:
         self._graph = graph
+        self._contracts = contracts
         self._aliases = find_aliases(graph, overlapping)
         self._fused: list[Fused] = []
         self._apart: list[Apart] = []
@@ -90,7 +98,8 @@ class _Fusion:
                 self._apart.append(Apart(_named(inner[first]), _named(inner[second]), reason))
             else:
                 groups.merge(one, other)
-        return tuple(self._made(inner, group, temporaries) for group in groups.ordered())
+        made = (self._made(inner, group, temporaries) for group in groups.ordered())
+        return tuple(itertools.chain.from_iterable(made))
 
     def _inside(self, node: Scheduled) -> Scheduled:
         if isinstance(node, While):
@@ -148,36 +157,37 @@ class _Fusion:
             return f"they use {name} at places that only the run knows"
         if not overlap(mine.layout, mine.offset, theirs.layout, theirs.offset):
             return ""
-        here, there = self._elements_of(first, a), self._elements_of(second, b)
+        here, there = self._of(first).of(a), self._of(second).of(b)
         if here is None or there is None:
             which = first if here is None else second
             return f"which elements of {name} each thread of {which.kernel.name} uses isn't proved"
         size = mine.layout.dtype.itemsize
-        here = dataclasses.replace(here, first=here.first + mine.offset)
-        there = dataclasses.replace(there, first=there.first + theirs.offset)
         if size != theirs.layout.dtype.itemsize or not here.is_same(there):
             return f"a thread uses elements of {name} that others write"
         if not here.are_distinct(there, size):
             return f"several threads may use the same element of {name}"
         return ""
 
-    def _elements_of(self, launch: Launch, leaf: int) -> Elements | None:
+    def _of(self, launch: Launch) -> ThreadElements:
         found = self._elements.get(id(launch))
         if found is None:
             found = self._elements[id(launch)] = ThreadElements(launch)
-        return found.of(leaf)
+        return found
 
     def _words(self, launches: list[Scheduled]) -> int:
         """How many parameters launches take together, without what only they use."""
         counts: dict[tuple[Operand, object], int] = {}
         users: dict[int, int] = {}
+        integers = {0}
         for launch in launches:
             assert isinstance(launch, Launch)
             for operand, leaf in zip(launch.operands, launch.kernel.leaves, strict=True):
                 counts[operand, leaf.type] = leaf.count
+                if isinstance(operand, View):
+                    integers.update(operand.layout.shape, operand.layout.strides)
             for buffer in {o.buffer for o in launch.operands if isinstance(o, View)}:
                 users[buffer] = users.get(buffer, 0) + 1
-        return sum(
+        return len(integers) + sum(
             count
             for (operand, _), count in counts.items()
             if not isinstance(operand, View)
@@ -187,93 +197,53 @@ class _Fusion:
 
     def _made(
         self, nodes: tuple[Scheduled, ...], members: list[int], temporaries: frozenset[int]
-    ) -> Scheduled:
-        """One node that does what the members do."""
+    ) -> Iterator[Scheduled]:
+        """What does what the members do: one node, unless that would round differently."""
         if len(members) == 1:
-            return nodes[members[0]]
-        launches = [nodes[n] for n in members]
-        parts = _Parts([each for each in launches if isinstance(each, Launch)])
-        private = {
-            view: None
-            for view in parts.views
-            if view.buffer in temporaries and self._is_private(parts.launches, view)
-        }
-        launch = parts.launch(private)
+            yield nodes[members[0]]
+            return
+        launches = [each for each in (nodes[n] for n in members) if isinstance(each, Launch)]
+        private = [
+            view
+            for view in views_of(launches)
+            if view.buffer in temporaries and self._is_private(launches, view)
+        ]
+        exact = self._contracts and not launches[0].kernel.fastmath
+        hidden = (frozenset[int](),) * len(launches)
+        if exact:
+            hidden = hidden_arguments(launches, self._of)
+        launch = fused_launch(launches, private, hidden, self._aliases)
+        if exact and not _rounds_alike(launches, launch):
+            half = len(members) // 2
+            first, second = (_named(nodes[members[n]]) for n in (half - 1, half))
+            self._apart.append(Apart(first, second, "compiled together they round differently"))
+            yield from self._made(nodes, members[:half], temporaries)
+            yield from self._made(nodes, members[half:], temporaries)
+            return
+        yield launch
         self._fused.append(
             Fused(
-                tuple(each.kernel.name for each in parts.launches),
-                tuple(each.location.short for each in parts.launches),
+                tuple(each.kernel.name for each in launches),
+                tuple(each.location.short for each in launches),
                 tuple(self._graph.buffers[view.buffer].name for view in private),
             )
         )
-        return launch
 
     def _is_private(self, launches: list[Launch], view: View) -> bool:
         """Whether a view's memory is used by these launches only, each thread its own element."""
-        if view.moving or not view.layout.size:
+        if view.moving or not view.layout.size or not is_kept_in_registers(launches, view):
             return False
         users = 0
         for launch in launches:
             users += any(each.buffer == view.buffer for each in used(launch))
             for leaf, operand in enumerate(launch.operands):
                 if isinstance(operand, View) and operand.buffer == view.buffer:
-                    if operand != view or self._elements_of(launch, leaf) is None:
+                    if operand != view or self._of(launch).of(leaf) is None:
                         return False
         first = next(each for each in launches if view in each.operands)
         reads = {access.view for access in first.reads}
         # What it reads before anything was written is whatever the memory held.
         return users == self._users[view.buffer] and view not in reads
-
-
-class _Parts:
-    """Launches on the way to become one."""
-
-    def __init__(self, launches: list[Launch]) -> None:
-        self.launches = launches
-        self.views = list(
-            dict.fromkeys(o for launch in launches for o in launch.operands if isinstance(o, View))
-        )
-
-    def launch(self, private: dict[View, None]) -> Launch:
-        """The launch; some views are each thread's own memory in it."""
-        places: dict[tuple[Operand, object], int] = {}
-        types: dict[View, object] = {}
-        parts = []
-        own = {view: -1 - n for n, view in enumerate(private)}
-
-        def place(operand: Operand, type_: object) -> int:
-            return places.setdefault((operand, type_), len(places))
-
-        for launch in self.launches:
-            arguments = []
-            for operand, leaf in zip(launch.operands, launch.kernel.leaves, strict=True):
-                if operand in private:
-                    assert isinstance(operand, View)
-                    types[operand] = leaf.type
-                    arguments.append(own[operand])
-                else:
-                    arguments.append(place(operand, leaf.type))
-            parts.append(Part(launch.kernel, tuple(arguments)))
-        lengths = []
-        for view in private:
-            sizes = tuple(
-                place(constant(length), value_type(length)) for length in view.layout.shape
-            )
-            lengths.append(Private(types[view], sizes))
-        kernel = compose(tuple(parts), tuple(type_ for _, type_ in places), tuple(lengths))
-        reads = {a.view: a for launch in reversed(self.launches) for a in launch.reads}
-        writes = {a.view: a for launch in self.launches for a in launch.writes}
-        last = self.launches[-1]
-        return Launch(
-            kernel,
-            tuple(operand for operand, _ in places),
-            last.grid,
-            last.block,
-            0,
-            tuple(access for view, access in reads.items() if view not in private),
-            tuple(access for view, access in writes.items() if view not in private),
-            last.location,
-        )
 
 
 def _uses(launch: Launch) -> Iterator[tuple[int, View, bool]]:
@@ -308,6 +278,12 @@ def _unfit_kernel(kernel: KernelIR) -> str:
     if not frontend.is_plain(kernel.dispatcher):
         return "it has explicit signatures, or options of its own"
     return ""
+
+
+def _rounds_alike(launches: list[Launch], fused: Launch) -> bool:
+    """Whether as many sums are contracted with products as in the single launches."""
+    apart = sum(launch.kernel.elements.contractions for launch in launches)
+    return fused.kernel.elements.contractions == apart
 
 
 def _named(node: Scheduled) -> str:

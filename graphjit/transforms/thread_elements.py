@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphjit._nodes import Launch, View
@@ -23,7 +24,7 @@ class Elements:
     Parameters
     ----------
     first : int
-        Bytes from the view's first element, for the thread whose coordinates are all 0.
+        Bytes from the start of the buffer, for the thread whose coordinates are all 0.
     steps : tuple of (Coordinate, int)
         Bytes by which each coordinate moves it.
     counts : tuple of int
@@ -95,27 +96,49 @@ class ThreadElements:
         kernel, view = self._launch.kernel, self._launch.operands[leaf]
         if kernel.elements.obstacle or not isinstance(view, View):
             return False
-        size = view.layout.dtype.itemsize
-        for touch in kernel.elements.touches:
-            if touch.data != kernel.leaves[leaf].data or not (touch.writes and touch.always):
-                continue
-            found = self._element(touch, size)
+        return any(_is_all(found, view) for found in self.surely_written(leaf))
+
+    def surely_written(self, leaf: int) -> Iterator[Elements]:
+        """The elements of an argument that are written whatever the threads find in memory.
+
+        Parameters
+        ----------
+        leaf : int
+            Its place among the kernel's leaves.
+        """
+        view = self._launch.operands[leaf]
+        assert isinstance(view, View)
+        for touch in self.touches(leaf):
+            found = self._element(touch, view)
             bounded = self._counts(touch.guards)[1]
-            if found is None or bounded is None or touch.size != size:
-                continue
-            if bounded <= {coordinate for coordinate, _ in found.steps} and _is_all(found, view):
-                return True
-        return False
+            if (
+                touch.writes
+                and touch.always
+                and touch.size == view.layout.dtype.itemsize
+                and found is not None
+                and bounded is not None
+                and bounded <= {coordinate for coordinate, _ in found.steps}
+            ):
+                yield found
+
+    def touches(self, leaf: int) -> Iterator[Touch]:
+        """The loads and stores of an argument.
+
+        Parameters
+        ----------
+        leaf : int
+            Its place among the kernel's leaves.
+        """
+        kernel = self._launch.kernel
+        data = kernel.leaves[leaf].data
+        return (touch for touch in kernel.elements.touches if touch.data == data)
 
     def _found(self, leaf: int) -> Elements | None:
-        data, view = self._launch.kernel.leaves[leaf].data, self._launch.operands[leaf]
+        view = self._launch.operands[leaf]
         assert isinstance(view, View)
-        size = view.layout.dtype.itemsize
         found: Elements | None = None
-        for touch in self._launch.kernel.elements.touches:
-            if touch.data != data:
-                continue
-            each = self._element(touch, size)
+        for touch in self.touches(leaf):
+            each = self._element(touch, view)
             if each is None or (found is not None and not found.is_same(each)):
                 return None
             if found is not None:
@@ -124,7 +147,8 @@ class ThreadElements:
             found = each
         return found
 
-    def _element(self, touch: Touch, size: int) -> Elements | None:
+    def _element(self, touch: Touch, view: View) -> Elements | None:
+        size = view.layout.dtype.itemsize
         if touch.offset is None:
             return None
         linear = self._linear(touch.offset)
@@ -136,7 +160,7 @@ class ThreadElements:
         if within + touch.size > size or any(step % size for _, step in steps):
             return None
         counts, _ = self._counts(touch.guards)
-        return Elements(first - within, steps, tuple(counts[c] for c, _ in steps))
+        return Elements(view.offset + first - within, steps, tuple(counts[c] for c, _ in steps))
 
     def _linear(
         self, polynomial: Polynomial
@@ -234,7 +258,7 @@ def _is_all(elements: Elements, view: View) -> bool:
     furthest = sum(step * (n - 1) for step, n in moving)
     return (
         layout.is_contiguous
-        and elements.first == layout.extent[0]
+        and elements.first == view.offset + layout.extent[0]
         and count == layout.size
         and furthest == size * (layout.size - 1)
         and all(step > 0 for step, _ in moving)

@@ -22,7 +22,7 @@ class CPUBackend:
     """Runs graphs on the host."""
 
     name = "cpu"
-    fuses = True
+    contracts = False
 
     @functools.cache  # noqa: B019 - one backend a process
     def devices(self) -> tuple[Device, ...]:

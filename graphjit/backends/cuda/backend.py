@@ -24,8 +24,7 @@ class CUDABackend:
     """Runs graphs on NVIDIA GPUs."""
 
     name = "cuda"
-    # NVIDIA's compiler would contract what two kernels compute.
-    fuses = False
+    contracts = True
 
     def __init__(self) -> None:
         self._pools: dict[int, Any] = {}

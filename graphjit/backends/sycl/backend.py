@@ -23,7 +23,7 @@ class SYCLBackend:
     """Runs graphs on SYCL devices."""
 
     name = "sycl"
-    fuses = True
+    contracts = False
 
     def __init__(self) -> None:
         self._pools: dict[int, Any] = {}
