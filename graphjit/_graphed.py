@@ -362,9 +362,10 @@ def graphed(
         that lies in it, as in `u = step(u)`, is copied first.
     optimize : bool, str or sequence of str
         What may be made of the recorded launches: everything (True), nothing (False), or some of
-        "dead_work", by which work that nobody sees is left out (see `Lowered.removed`), and
-        "fusion", by which launches over the same grid become one if each thread reads only what it
-        wrote itself (see `Lowered.fusion_report`).
+        "dead_work", by which work that nobody sees is left out (see `Lowered.removed`), "fusion",
+        by which launches over the same grid become one if each thread reads only what it wrote
+        itself (see `Lowered.fusion_report`), and "programmatic_launch", by which GPUs of compute
+        capability 9 and up launch a kernel while the one that it waits for still runs.
     reuse_from : int
         Temporaries of at least so many bytes, 16 MiB if not given, take over each other's memory
         even if what uses them could run at the same time, and then must not.

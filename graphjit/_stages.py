@@ -333,10 +333,10 @@ class Compiled:
                     raise ClosedError("this compiled function was closed")
                 executable = self._executables.get(overlaps)
                 if executable is None:
-                    plan, inputs = self.lowered.schedule, self.traced.options.inputs
+                    plan, options = self.lowered.schedule, self.traced.options
                     if overlaps:
                         plan, _ = self.traced.schedule(self._graph, overlaps)
-                    executable = self._backend.build(plan, self._device, inputs)
+                    executable = self._backend.build(plan, self._device, options)
                     self._executables[overlaps] = executable
         return executable
 

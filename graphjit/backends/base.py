@@ -11,6 +11,7 @@ from graphjit._layout import Layout
 from graphjit._memory import Allocator, Memory
 
 if TYPE_CHECKING:
+    from graphjit._options import Options
     from graphjit.backends.executable import Executable
     from graphjit.schedule.schedule import Schedule
 
@@ -100,7 +101,7 @@ class Backend(Protocol):
     def check(self, schedule: Schedule) -> None:
         """Raise UnsupportedKernelError if a node can't run here; touches no device."""
 
-    def build(self, schedule: Schedule, device: Device, inputs: str) -> Executable:
+    def build(self, schedule: Schedule, device: Device, options: Options) -> Executable:
         """Instantiate a schedule.
 
         Parameters
@@ -109,8 +110,8 @@ class Backend(Protocol):
             What to run.
         device : Device
             Where.
-        inputs : {"auto", "copy", "rebind"}
-            Whether arguments are used in place, copied into static buffers, or what is cheaper.
+        options : Options
+            How arguments are bound, and which ways to run faster are allowed.
         """
 
     def synchronize(self, device: Device) -> None:

@@ -12,6 +12,7 @@ from graphjit._device_control import every
 from graphjit._errors import UnsupportedKernelError
 from graphjit._layout import Layout
 from graphjit._memory import Allocator, Memory
+from graphjit._options import Options
 from graphjit.backends.base import Device
 from graphjit.backends.cpu.memory import AdoptedMemory, HostAllocator, HostMemory, view_at
 from graphjit.backends.executable import Executable
@@ -99,11 +100,11 @@ class CPUBackend:
                     f"{error} (on the cpu backend, at {node.location})"
                 ) from None
 
-    def build(self, schedule: Schedule, device: Device, inputs: str) -> Executable:
+    def build(self, schedule: Schedule, device: Device, options: Options) -> Executable:
         """Compile the kernels and lay out the program."""
         from graphjit.backends.cpu.executable import CPUExecutable
 
-        return CPUExecutable(schedule, inputs)
+        return CPUExecutable(schedule, options.inputs)
 
     def synchronize(self, device: Device) -> None:
         """Nothing: calls return when their work is done."""

@@ -13,6 +13,7 @@ from graphjit._errors import DeviceError, UnsupportedKernelError
 from graphjit._layout import Layout, contiguous
 from graphjit._memory import Allocator, Memory
 from graphjit._nodes import Launch, View
+from graphjit._options import Options
 from graphjit.backends.base import Device
 from graphjit.backends.executable import Executable
 from graphjit.kernel import frontend
@@ -216,14 +217,14 @@ class CUDABackend:
                         f"do that in a loop or branch that it decides (at {inside.location})"
                     )
 
-    def build(self, schedule: Schedule, device: Device, inputs: str) -> Executable:
+    def build(self, schedule: Schedule, device: Device, options: Options) -> Executable:
         """Build and instantiate the CUDA graph."""
         from graphjit.backends.cuda.executable import CUDAExecutable
 
         allocate = functools.partial(self.allocate, device)
         copy = functools.partial(self.copy, device)
         download = functools.partial(self.download, device)
-        return CUDAExecutable(schedule, device, allocate, copy, download, inputs)
+        return CUDAExecutable(schedule, device, allocate, copy, download, options)
 
     def synchronize(self, device: Device) -> None:
         """Wait for all streams of the device."""

@@ -53,6 +53,8 @@ class GraphBuilder:
         Where its temporaries are.
     allocate : callable
         Allocates device memory: from a number of bytes to a Memory.
+    early : bool
+        Whether kernels may be launched before the one that they wait for has ended.
 
     Attributes
     ----------
@@ -68,9 +70,14 @@ class GraphBuilder:
     """
 
     def __init__(
-        self, schedule: Schedule, arena: Memory, allocate: Callable[[int], Memory]
+        self,
+        schedule: Schedule,
+        arena: Memory,
+        allocate: Callable[[int], Memory],
+        early: bool,
     ) -> None:
         self._schedule, self._arena, self._allocate = schedule, arena, allocate
+        self._early = early
         self.nodes: list[KernelNode] = []
         self.memory: list[Memory] = []
         self.kept: list[Any] = []
@@ -231,7 +238,12 @@ class GraphBuilder:
         bound = BoundImage(image, kernel.order, arena, self._arena.address)
         params = self._params(launch, kernel.kernel, bound)
         # It waits itself for one kernel: it is launched while that one still runs.
-        overlaps = kernel.waits and len(wait_for) == 1 and int(wait_for[0]) in self._kernels
+        overlaps = (
+            self._early
+            and kernel.waits
+            and len(wait_for) == 1
+            and int(wait_for[0]) in self._kernels
+        )
         full = [] if overlaps else wait_for
         added = driver.cuGraphAddKernelNode(graph, full or None, len(full), params)
         handle = check(added, f"adding {launch.kernel.name} to a graph")

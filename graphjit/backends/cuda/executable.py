@@ -10,6 +10,7 @@ from cuda.bindings import driver
 
 from graphjit._layout import Layout
 from graphjit._memory import Memory
+from graphjit._options import Options
 from graphjit.backends.binding_stats import BindingStats
 from graphjit.backends.cuda.builder import GraphBuilder
 from graphjit.backends.cuda.driver import activate, check
@@ -37,8 +38,8 @@ class CUDAExecutable(Executable):
         Copies elements: source, its layout, target, its layout, stream.
     download : callable
         Copies elements to the host: source, its layout, stream.
-    inputs : {"auto", "copy", "rebind"}
-        How arguments are bound.
+    options : Options
+        How arguments are bound, and whether kernels are launched before those they wait for end.
     """
 
     def __init__(
@@ -48,14 +49,15 @@ class CUDAExecutable(Executable):
         memory: Any,
         copy: Any,
         download: Any,
-        inputs: str,
+        options: Options,
     ) -> None:
         activate(device.index)
         self._schedule = schedule
         self._arena = memory(schedule.arena.nbytes) if schedule.arena.nbytes else Memory(0, 0, None)
         self._has_scalars = bool(schedule.scalars)
         self._scalar_words = ScalarWords(schedule.scalars)
-        built = GraphBuilder(schedule, self._arena, memory)
+        early = "programmatic_launch" in options.optimize
+        built = GraphBuilder(schedule, self._arena, memory, early)
         self._kept: list[Any] = built.kept
         self._program: Any = None
         # Where replays say which index was out of bounds.
@@ -72,7 +74,7 @@ class CUDAExecutable(Executable):
                 memory,
                 tuple(self._static_inputs(copy)),
                 # A copy would be copied back before the host has launched all that writes it.
-                "rebind" if schedule.has_calls else inputs,
+                "rebind" if schedule.has_calls else options.inputs,
                 # The handles of loops and branches are those of one instance.
                 is_only=schedule.has_state,
             )

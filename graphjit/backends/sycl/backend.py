@@ -11,6 +11,7 @@ from graphjit._errors import DeviceError, UnsupportedKernelError
 from graphjit._layout import Layout, contiguous
 from graphjit._memory import Allocator, Memory
 from graphjit._nodes import Launch, View
+from graphjit._options import Options
 from graphjit.backends.base import Device
 from graphjit.backends.executable import Executable
 from graphjit.backends.memory_kernels import copy_launch
@@ -266,11 +267,11 @@ class SYCLBackend:
                 except UnsupportedKernelError as error:
                     raise UnsupportedKernelError(f"{error} (at {node.location})") from None
 
-    def build(self, schedule: Schedule, device: Device, inputs: str) -> Executable:
+    def build(self, schedule: Schedule, device: Device, options: Options) -> Executable:
         """Build the SYCL graphs."""
         from graphjit.backends.sycl.executable import SYCLExecutable
 
-        return SYCLExecutable(schedule, device, self, inputs)
+        return SYCLExecutable(schedule, device, self, options.inputs)
 
     def synchronize(self, device: Device) -> None:
         """Wait for the device's queue, and those that were used."""
