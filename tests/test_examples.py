@@ -1,11 +1,20 @@
 """The example programs, small, against independent NumPy and SciPy."""
 
+import math
+
 import numpy as np
 import pytest
 from PIL import Image
 
 import graphjit as gj
-from examples import adaptive_ode, conjugate_gradient, gray_scott, heat
+from examples import (
+    adaptive_ode,
+    conjugate_gradient,
+    gray_scott,
+    heat,
+    lattice_boltzmann,
+    shallow_water,
+)
 
 
 @pytest.fixture(scope="module")
@@ -175,3 +184,122 @@ def test_a_tighter_tolerance_takes_more_steps_and_errs_less(tmp_path):
     # Of order 5: a thousandth of the error takes about 4 times as many steps.
     assert 3 < len(fine.times) / len(coarse.times) < 5
     assert fine.error < coarse.error / 100
+
+
+def splashed(h, hu, hv, dt):
+    """One step of Rusanov's scheme in a basin whose walls mirror the water."""
+    g, cell = shallow_water.GRAVITY, shallow_water.CELL
+
+    def flows(q, axis):
+        along = q[1 + axis]
+        physical = np.stack([along, *(q[k] * along / q[0] for k in (1, 2))])
+        physical[1 + axis] += g * q[0] ** 2 / 2
+        speed = abs(along / q[0]) + np.sqrt(g * q[0])
+        there, here = (np.roll(w, -1, -1 - (axis == 1)) for w in (q, physical))
+        fastest = np.maximum(speed, np.roll(speed, -1, -1 - (axis == 1)))
+        return (physical + here - fastest * (there - q)) / 2
+
+    q = np.stack([h, hu, hv])
+    x, y = flows(q, 0), flows(q, 1)
+    out = x - np.roll(x, 1, 2) + y - np.roll(y, 1, 1)
+    turned = np.stack([0 * h, shallow_water.CORIOLIS * hv, -shallow_water.CORIOLIS * hu])
+    dragged = np.stack([0 * h, hu, hv]) * shallow_water.DRAG
+    new = (q - dt / cell * out + dt * (turned - dragged))[:, 1:-1, 1:-1]
+    new = np.pad(new, ((0, 0), (1, 1), (1, 1)), mode="edge")
+    new[1, :, [0, -1]] *= -1
+    new[2, [0, -1]] *= -1
+    new[1:, :: new.shape[1] - 1, :: new.shape[2] - 1] = 0  # corners, which no face touches
+    return new
+
+
+def test_shallow_water_agrees_with_numpy():
+    random = np.random.default_rng(0)
+    h = shallow_water.at_start(23, 38)[0]
+    state = h, *(np.pad(random.uniform(-9, 9, (23, 38)), 1, mode="edge") for _ in range(2))
+    dt = shallow_water.time_step()
+    found = gj.graphed(shallow_water.step)(*state, np.zeros_like(h), dt)
+    found = np.stack([each.copy_to_host() for each in found])
+    found[1:, :: found.shape[1] - 1, :: found.shape[2] - 1] = 0
+    expected = splashed(*state, dt)
+    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-11)
+    assert abs(expected[0] - h).max() > 0.01  # metres: it did something
+
+
+def test_shallow_water_keeps_its_water_and_rests_when_flat(tmp_path, capsys):
+    out = tmp_path / "made" / "water.png"
+    depths = shallow_water.main(steps=158, size=31, out=out)
+    assert depths.shape == (5, 31, 31) and "160 of" in capsys.readouterr().out
+    amounts = [math.fsum(h.ravel()) for h in depths]
+    np.testing.assert_allclose(amounts, amounts[0], rtol=1e-14)
+    assert np.ptp(depths[0]) > 4 > 2 > np.ptp(depths[-1]) > 0.01
+    with Image.open(out) as picture:
+        assert picture.size[0] > 1000
+    flat = np.full((9, 12), 50.0)
+    result = shallow_water.run(flat, 0 * flat, 0 * flat, 0 * flat, 1.0, steps=3)
+    for mine, still in zip(result, (flat, 0 * flat, 0 * flat), strict=True):
+        np.testing.assert_array_equal(mine.copy_to_host(), still)
+
+
+def collided_and_streamed(f, push):
+    """One step of D2Q9 with the walls half a cell outside, in float64."""
+    c = np.array([lattice_boltzmann.CX, lattice_boltzmann.CY], np.float64)
+    w = np.array([4 / 9, *[1 / 9] * 4, *[1 / 36] * 4])
+    omega = 1 / lattice_boltzmann.RELAXATION
+    density = f.sum(0)
+    u, v = np.tensordot(c, f, (1, 0)) / density
+    u = u + push / 2 / density
+    cu = np.tensordot(c.T, np.stack([u, v]), (1, 0))
+    speeds = u * u + v * v
+    balance = np.einsum("q,ij,qij->qij", w, density, 1 + 3 * cu + 4.5 * cu**2 - 1.5 * speeds)
+    along = c[0][:, None, None]
+    forced = (1 - omega / 2) * w[:, None, None] * (3 * (along - u) + 9 * cu * along) * push
+    f = f - omega * (f - balance) + forced
+    moved = np.stack([np.roll(f[q], (int(c[1, q]), int(c[0, q])), (0, 1)) for q in range(9)])
+    for q in range(9):
+        back = lattice_boltzmann.OPPOSITE[q]
+        if c[1, q]:
+            wall = 0 if c[1, q] > 0 else -1
+            moved[q, wall] = f[back, wall]
+    return moved, density, u, v
+
+
+def test_lattice_boltzmann_agrees_with_numpy():
+    noise = np.random.default_rng(1).uniform(0.9, 1.1, (9, 19, 37))
+    f = (lattice_boltzmann.at_rest(19, 37) * noise).astype(np.float32)
+    expected = f.astype(np.float64)
+    step = gj.graphed(lattice_boltzmann.step)
+    for _ in range(3):
+        f, *fields = step(f, np.float32(1e-3))
+        expected, *others = collided_and_streamed(expected, float(np.float32(1e-3)))
+    for mine, other in zip((f, *fields), (expected, *others), strict=True):
+        np.testing.assert_allclose(mine.copy_to_host(), other, atol=2e-6)
+
+
+def test_lattice_boltzmann_ends_in_poiseuilles_parabola(tmp_path, capsys):
+    out = tmp_path / "made" / "flow.png"
+    u = lattice_boltzmann.main(steps=6000, size=16, out=out)
+    push = float(lattice_boltzmann.push_for(16))
+    steady = lattice_boltzmann.profile(16, math.inf, push)
+    # Zero half a cell outside the outermost rows, and a twentieth of a cell a step in the middle.
+    y = np.arange(16) + 0.5
+    np.testing.assert_allclose(steady, 0.05 * y * (16 - y) / 64, rtol=1e-6)
+    np.testing.assert_allclose(u, np.broadcast_to(steady[:, None], u.shape), atol=2e-4 * 0.05)
+    assert "6000 on 16 x 16 cells" in capsys.readouterr().out
+    with Image.open(out) as picture:
+        assert picture.size[0] > 800
+
+
+def test_lattice_boltzmann_grows_as_it_should(tmp_path):
+    u = lattice_boltzmann.main(steps=500, size=32, out=tmp_path / "flow.png")
+    exact = lattice_boltzmann.profile(32, 499, float(lattice_boltzmann.push_for(32)))
+    assert 0.2 < exact.max() / 0.05 < 0.9  # on its way
+    np.testing.assert_allclose(u[:, 5], exact, atol=5e-4 * 0.05)
+
+
+@pytest.mark.parametrize("example", [shallow_water, lattice_boltzmann])
+def test_steps_do_what_eager_launches_do(example):
+    step, arguments, nbytes = example.benchmark_step(33)
+    assert nbytes > 33 * 33 * 8
+    arguments = [gj.array(a) if isinstance(a, np.ndarray) else a for a in arguments]
+    for mine, plain in zip(gj.graphed(step)(*arguments), step(*arguments), strict=True):
+        np.testing.assert_array_equal(mine.copy_to_host(), plain.copy_to_host())
