@@ -202,6 +202,28 @@ def test_rows_that_run_into_each_other_are_not_fused():
     ]
 
 
+TABLE = (1.5, -2.0, 0.25, 3.0, -1.0, 0.5, 7.0, 2.5, -0.75, 4.0)
+
+
+@cuda.jit
+def weigh_planes(planes, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        total = 0.0
+        for k in range(planes.shape[0]):
+            total += TABLE[k] * planes[k, i]
+        out[i] = total
+
+
+def test_tables_that_kernels_bring_along_are_nobodys():
+    def f(planes):
+        out = gj.empty(planes.shape[1])
+        weigh_planes[G, B](planes, out)
+        return scaled(out, 2.0)
+
+    assert len(fused(f, values(10, N)).schedule.nodes) == 1
+
+
 def test_exact_grids_need_no_guard():
     def f(x):
         first, second = gj.empty_like(x), gj.empty_like(x)

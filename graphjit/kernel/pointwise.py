@@ -31,6 +31,8 @@ _PURE = re.compile(
     r"sad|floor|ceil|trunc|round)[\w.]*)"
 )
 _TOUCHES = re.compile(r"llvm\.(mem|masked|trap|debugtrap|stack|va_)")
+# The definition of a table, which tuples and arrays that a kernel indexes become.
+_CONSTANT = re.compile(r"@\S+ = (?:[\w()]+ )*constant ")
 _MEMORY = re.compile(r"llvm\.mem(set|cpy|move)\.")
 
 
@@ -153,8 +155,10 @@ def _touches(function: Any, reader: _Reader, contraction: Contraction) -> list[T
             place = reader.address(operands[-1])
             if place is None:
                 return "an address in it can't be followed to an argument"
-            if place == "private":
+            if place == "private" or (place == "constant" and opcode == "load"):
                 continue
+            if place == "constant":
+                return "it stores to what is constant"
             data, offset = place
             size = _SIZES.get(str(value.type), 0)
             if not size:
@@ -201,9 +205,12 @@ class _Reader:
         return self._instructions.get(value.name)
 
     def address(self, pointer: Any) -> Any:
-        """Parameter and offset of an address; "private" for a thread's own memory; or None."""
+        """Parameter and offset of an address, or None.
+
+        "private" for a thread's own memory; "constant" for what the kernel's code brings along.
+        """
         root = self._root(pointer)
-        if root == "private":
+        if root in ("private", "constant"):
             return root
         if not isinstance(root, int):
             return None
@@ -227,7 +234,9 @@ class _Reader:
 
     def _root(self, value: Any, depth: int = 0) -> int | str | None:
         """The one pointer that an address is made of."""
-        if value.is_global or value.is_constant or depth > 64:
+        if value.is_global or value.is_constant:
+            return "constant" if _CONSTANT.match(str(value)) else None
+        if depth > 64:
             return None
         found = self._known.get(value.name)
         if found is not None and len(found) == 1:
