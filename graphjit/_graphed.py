@@ -362,6 +362,7 @@ def graphed(
         that lies in it, as in `u = step(u)`, is copied first.
     optimize : bool, str or sequence of str
         What may be made of the recorded launches: everything (True), nothing (False), or some of
+        "copies", by which readers of a copy read the original where that stays as it is,
         "dead_work", by which work that nobody sees is left out (see `Lowered.removed`), "fusion",
         by which launches over the same grid become one if each thread reads only what it wrote
         itself (see `Lowered.fusion_report`), and "programmatic_launch", by which GPUs of compute

@@ -43,9 +43,11 @@ from graphjit._static_results import StaticResults
 from graphjit.backends.binding_stats import BindingStats
 from graphjit.schedule.schedule import Schedule, schedule
 from graphjit.transforms.control import lower_control
-from graphjit.transforms.dead_work import Removed, without_dead_work
+from graphjit.transforms.copies import without_copies
+from graphjit.transforms.dead_work import without_dead_work
 from graphjit.transforms.fusion import fuse
 from graphjit.transforms.fusion_report import FusionReport
+from graphjit.transforms.removed import Removed
 
 
 @dataclass(frozen=True)
@@ -129,8 +131,10 @@ class Traced:
                 )
         graph = lower_control(self.graph)
         removed: tuple[Removed, ...] = ()
-        if "dead_work" in self.options.optimize:
-            graph, removed = without_dead_work(graph)
+        for name, without in (("copies", without_copies), ("dead_work", without_dead_work)):
+            if name in self.options.optimize:
+                graph, more = without(graph)
+                removed += more
         plan, report = self.schedule(graph)
         backends.get(device.backend).check(plan)
         return Lowered(self, graph, plan, removed, report)
@@ -170,7 +174,7 @@ class Lowered:
     schedule : Schedule
         How it runs when no arguments overlap.
     removed : tuple of Removed
-        The work that was left out, since nobody sees what it does.
+        The work that was left out, and why it could be.
     """
 
     traced: Traced

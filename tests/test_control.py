@@ -693,6 +693,8 @@ def _loops_if(xs, k, n):
 
 
 def _interrupted(f, *args):
+    # What a shell starts in the background ignores interruptions.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     try:
@@ -700,6 +702,7 @@ def _interrupted(f, *args):
             f(*args)
     finally:
         timer.cancel()
+        signal.signal(signal.SIGINT, before)
 
 
 def test_an_endless_loop_is_interrupted(cpu):

@@ -4,30 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import cast
 
 from graphjit._device_control import Scheduled, every, used
 from graphjit._graph import Graph
 from graphjit._layout import overlap
 from graphjit._nodes import Access, Copy, Fill, Launch, View, Work
+from graphjit.transforms.removed import Removed
 from graphjit.transforms.thread_elements import ThreadElements
-
-
-@dataclass(frozen=True)
-class Removed:
-    """A node that was left out.
-
-    Parameters
-    ----------
-    what : str
-        The node and the user's line.
-    """
-
-    what: str
-
-    def __str__(self) -> str:
-        return f"removed {self.what}: nothing reads what it writes"
 
 
 def without_dead_work(graph: Graph) -> tuple[Graph, tuple[Removed, ...]]:
@@ -58,7 +42,7 @@ def without_dead_work(graph: Graph) -> tuple[Graph, tuple[Removed, ...]]:
             for access in node.reads:
                 wanted.use(access.view)
         else:
-            removed.append(Removed(graph.describe(node)))
+            removed.append(Removed(graph.describe(node), "nothing reads what it writes"))
             continue
         kept.append(node)
     if not removed:
