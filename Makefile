@@ -54,6 +54,7 @@ bench: $(VENV)/.has-test
 	$(BIN)/python -m benchmarks.loops
 	if $(BIN)/python -c 'import dpctl' 2>/dev/null; then $(BIN)/python -m benchmarks.sycl; fi
 	$(if $(CUDA),$(BIN)/python -m benchmarks.cuda)
+	$(if $(CUDA),$(BIN)/python -m benchmarks.compiler)
 
 fuzz: $(VENV)/.has-test
 	$(BIN)/python -m pytest tests --ignore=tests/gpu --timeout=0 \
