@@ -142,9 +142,16 @@ class TestMade:
     def test_loops_keep_theirs(self):
         def f(x):
             y = x.copy()
-            return gj.fori_loop(0, 3, lambda i, c: scaled(y, 2.0), x)
+            return gj.fori_loop(0, 1000, lambda i, c: scaled(y, 2.0), x)
 
         lowered(f, values())
+
+    def test_loops_that_the_device_ends_keep_theirs(self):
+        def f(x, n):
+            y = x.copy()
+            return gj.fori_loop(0, n[0].item(), lambda i, c: scaled(y, 2.0), x)
+
+        lowered(f, values(), np.array([3]))
 
 
 def test_it_is_an_option():

@@ -60,6 +60,7 @@ class _Copies:
         for place, node in enumerate(graph.nodes):
             for each in every((node,)):
                 views = list(used(each))
+                # Of a loop or branch that also means the nodes in it.
                 if not isinstance(node, Work) or any(view.moving for view in views):
                     self._fixed.update(view.buffer for view in views)
                 for view in views:
