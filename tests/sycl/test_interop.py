@@ -234,6 +234,7 @@ INTERRUPTED = """
         return gj.while_loop(lambda x: x[0].item() > 0, body, x)
 
     x = gj.ones(1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Timer(3, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
         for_ever(x)
