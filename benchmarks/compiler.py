@@ -7,6 +7,7 @@ turns in one run, on a GPU; without one, `benchmarks.cpu` has the figures of the
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -19,42 +20,31 @@ from examples import lattice_boltzmann, shallow_water
 from graphjit._nodes import Constant, Launch, ScalarRef, View
 
 from .cuda import captured, gpu, synchronize
+from .loops import BLOCK, step
 from .report import Row, Time, finish, interleaved, machine
 
 STEPS, CHAINS, CHAIN = 100, 8, 50
-SMALL, LARGE, BLOCK = 65536, 2**24, 256
+SMALL, LARGE = 65536, 2**24
 # What an H200's memory moves, bytes a second, as its data sheet says.
 BANDWIDTH = 4.8e12
 K = np.float32(1e-3)
 Call = Callable[[], Any]
 
 
-@cuda.jit
-def relax(u, k, out):
-    i = cuda.grid(1)
-    if i < out.size:
-        out[i] = u[i] + k * (np.float32(1) - u[i])
+def repeated(u: Any, k: Any, steps: int) -> Any:
+    for _ in range(steps):
+        u = step(u, k)
+    return u
 
 
 def chain(u: Any, k: Any) -> Any:
-    """A hundred launches, each of which needs the one before."""
-    for _ in range(STEPS):
-        out = gj.empty_like(u)
-        relax[-(-u.size // BLOCK), BLOCK](u, k, out)
-        u = out
-    return u
+    """Launches of which each needs the one before."""
+    return repeated(u, k, STEPS)
 
 
 def chains(arrays: Any, k: Any) -> Any:
     """Chains that don't need each other, written one after another."""
-    results = []
-    for u in arrays:
-        for _ in range(CHAIN):
-            out = gj.empty_like(u)
-            relax[-(-u.size // BLOCK), BLOCK](u, k, out)
-            u = out
-        results.append(u)
-    return tuple(results)
+    return tuple(repeated(u, k, CHAIN) for u in arrays)
 
 
 def launches(function: Any, args: tuple[Any, ...], make: Callable[..., Any]) -> tuple[Any, Any]:
@@ -109,36 +99,41 @@ def launches(function: Any, args: tuple[Any, ...], make: Callable[..., Any]) -> 
     return launch, lambda: [arrays[output.view.buffer] for output in graph.outputs]
 
 
-def compared(function: Any, args: tuple[Any, ...], **options: Any) -> tuple[Call, Call]:
-    """The function graphed, and its launches captured in one stream; their results are the same."""
+def contestants(function: Any, args: tuple[Any, ...], *optimized: Any) -> list[Call]:
+    """The launches captured in one stream, and the function graphed, once for each `optimize=`.
+
+    The results of all are the same.
+    """
     on_device = tuple(
         tuple(map(gj.array, a)) if isinstance(a, tuple) else gj.array(a) if np.ndim(a) else a
         for a in args
     )
-    compiled = gj.graphed(function, **options)
     launch, results = launches(function, args, cuda.to_device)
     launch()  # compiles
     replay = captured(launch)
     replay()
     synchronize()
-    found = compiled(*on_device)
-    found = found if isinstance(found, tuple) else (found,)
-    for mine, other in zip(found, results(), strict=True):
-        np.testing.assert_array_equal(mine.copy_to_host(), other.copy_to_host())
-    return lambda: compiled(*on_device), replay
+    expected = [result.copy_to_host() for result in results()]
+    calls: list[Call] = [replay]
+    for optimize in optimized:
+        call = functools.partial(gj.graphed(function, optimize=optimize), *on_device)
+        found = call()
+        found = found if isinstance(found, tuple) else (found,)
+        for mine, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(mine.copy_to_host(), other)
+        calls.append(call)
+    return calls
 
 
-def device_times(contestants: dict[str, Call], calls: int = 50) -> dict[str, Time]:
+def device_times(calls_of: dict[str, Call], calls: int = 50) -> dict[str, Time]:
     """Microseconds that the device takes for each, one call after another."""
-    times = interleaved(contestants, rounds=15, calls=calls, sync=synchronize)
+    times = interleaved(calls_of, rounds=15, calls=calls, sync=synchronize)
     return {name: time * 1e6 for name, time in times.items()}
 
 
 def measure_chain() -> list[Row]:
     args = (np.random.default_rng(0).random(SMALL, np.float32), K)
-    plain, bare = compared(chain, args, optimize=False)
-    early, _ = compared(chain, args, optimize="programmatic_launch")
-    fused, _ = compared(chain, args)
+    bare, plain, early, fused = contestants(chain, args, False, "programmatic_launch", True)
     times = device_times({"bare": bare, "plain": plain, "early": early, "fused": fused})
     name, against = f"chain of {STEPS} kernels", "bare graph"
     return [
@@ -151,8 +146,7 @@ def measure_chain() -> list[Row]:
 def measure_chains() -> list[Row]:
     random = np.random.default_rng(1)
     args = (tuple(random.random(BLOCK, np.float32) for _ in range(CHAINS)), K)
-    unfused, bare = compared(chains, args, optimize="programmatic_launch")
-    fused, _ = compared(chains, args)
+    bare, unfused, fused = contestants(chains, args, "programmatic_launch", True)
     times = device_times({"bare": bare, "unfused": unfused, "fused": fused})
     name, against = f"{CHAINS} chains of {CHAIN} small kernels", "captured in one stream"
     return [
@@ -208,11 +202,11 @@ def both_chains(size: int) -> tuple[Call, Call]:
 
 
 def measure_examples() -> list[Row]:
-    """A step of each example; no target for one of them, and what it makes of the memory."""
+    """A step of each example, and how it compares with the memory that it must at least move."""
     rows = []
     for example, size in ((lattice_boltzmann, 512), (shallow_water, 512), (shallow_water, 2048)):
-        step, args, nbytes = example.benchmark_step(size)
-        mine, bare = compared(step, args)
+        advance, args, nbytes = example.benchmark_step(size)
+        bare, mine = contestants(advance, args, True)
         times = device_times({"gj": mine, "captured": bare})
         name = f"{example.__name__.rpartition('.')[2]}, {size} x {size}"
         rows.append(Row(name, times["gj"], "us", times["captured"], "captured in one stream"))

@@ -20,6 +20,13 @@ def add(x, y, out):
 
 
 @cuda.jit
+def multiply_add(x, y, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = x[i] * y[i] + x[i]
+
+
+@cuda.jit
 def scale(x, out, k):
     i = cuda.grid(1)
     if i < out.size:

@@ -10,6 +10,7 @@ from numba import cuda
 
 import graphjit as gj
 
+from .outcomes import assert_same, left_by
 from .programs import add_2d, axpy, grid, increment, scale, shift
 from .test_properties import _elementwise, _shared
 
@@ -21,15 +22,7 @@ G = grid(N, B)
 def kinds(function, *args):
     """What is left of a function's nodes; what it leaves behind is what it left before."""
     lowered = gj.graphed(function, optimize="dead_work").lower(*map(copied, args))
-    outcomes = []
-    for optimize in ("dead_work", False):
-        given = [copied(a) for a in args]
-        result = gj.graphed(function, optimize=optimize)(*given)
-        results = result if isinstance(result, tuple) else (result,)
-        kept = [a for a in (*given, *results) if isinstance(a, gj.Array)]
-        outcomes.append([a.copy_to_host() for a in kept])
-    for mine, plain in zip(*outcomes, strict=True):
-        np.testing.assert_array_equal(mine, plain)
+    assert_same(*(left_by(gj.graphed(function, optimize=o), *args) for o in ("dead_work", False)))
     left = lowered.schedule.nodes
     assert len(left) + len(lowered.removed) == len(gj.make_graph(function)(*args).nodes)
     return [node.kernel.name if hasattr(node, "kernel") else type(node).__name__ for node in left]
@@ -55,9 +48,9 @@ def test_a_launch_whose_result_is_dropped():
     assert kinds(f, values()) == ["scale"]
     lowered = gj.graphed(f).lower(gj.zeros(N))
     assert [str(each) for each in lowered.removed] == [
-        "removed scale[2, 64](x@0, t0->@1, 2.0)  # test_dead_work.py:49: "
+        "removed scale[2, 64](x@0, t0->@1, 2.0)  # test_dead_work.py:42: "
         "nothing reads what it writes",
-        "removed increment[2, 64](t0@1->@2)  # test_dead_work.py:50: nothing reads what it writes",
+        "removed increment[2, 64](t0@1->@2)  # test_dead_work.py:43: nothing reads what it writes",
     ]
 
 

@@ -12,6 +12,7 @@ from numba import cuda, float64
 
 import graphjit as gj
 
+from .outcomes import assert_same, left_by
 from .programs import add, add_2d, grid, increment, scale, shift
 
 pytestmark = pytest.mark.usefixtures("cpu")
@@ -27,16 +28,8 @@ def values(*shape, dtype=np.float64, seed=0):
 def fused(function, *args, **options):
     """The lowered function, which leaves the same in arguments and results as without fusion."""
     f = gj.graphed(function, optimize="fusion", **options)
-    outcomes = []
-    for each in (f, gj.graphed(function, optimize=False, **options)):
-        given = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
-        arrays = [gj.array(a) if isinstance(a, np.ndarray) else a for a in given]
-        result = each(*arrays)
-        results = result if isinstance(result, tuple) else (result,)
-        kept = [a for a in (*arrays, *results) if isinstance(a, gj.Array)]
-        outcomes.append([a.copy_to_host() for a in kept])
-    for mine, plain in zip(*outcomes, strict=True):
-        np.testing.assert_array_equal(mine, plain)
+    plain = gj.graphed(function, optimize=False, **options)
+    assert_same(left_by(f, *args), left_by(plain, *args))
     return f.lower(*(gj.array(a) if isinstance(a, np.ndarray) else a for a in args))
 
 
@@ -524,7 +517,10 @@ def test_fusion_is_an_option():
     assert len(gj.graphed(f, optimize=False).lower(x).schedule.nodes) == 2
     assert len(gj.graphed(f, optimize=("fusion",)).lower(x).schedule.nodes) == 1
     assert str(gj.graphed(f, optimize=False).lower(x).fusion_report()) == "nothing to fuse"
-    message = "optimize is True, False or some of copies, dead_work, .*, not 'magic'"
+    message = (
+        "optimize is True, False or some of copies, dead_work, fusion, programmatic_launch, "
+        "not 'magic'"
+    )
     with pytest.raises(ValueError, match=message):
         gj.graphed(f, optimize=("fusion", "magic"))
 
@@ -583,10 +579,4 @@ def test_random_programs_give_the_same(backend, program):
         return tuple(arrays[2:])
 
     x, y = np.arange(32.0), np.arange(32.0)[::-1].copy()
-    outcomes = []
-    for optimize in (True, False):
-        given = gj.array(x), gj.array(y)
-        result = gj.graphed(f, optimize=optimize)(*given, 0.5)
-        outcomes.append([a.copy_to_host() for a in (*given, *result)])
-    for mine, plain in zip(*outcomes, strict=True):
-        np.testing.assert_array_equal(mine, plain)
+    assert_same(*(left_by(gj.graphed(f, optimize=o), x, y, 0.5) for o in (True, False)))

@@ -14,18 +14,11 @@ from graphjit.kernel.frontend import kernel_ir
 from graphjit.kernel.parameters import with_unaliased
 from graphjit.transforms.fusion import fuse
 
-from .programs import add, grid, scale
+from .programs import add, grid, multiply_add, scale
 
 pytestmark = pytest.mark.usefixtures("cpu")
 N, B = 100, 64
 G = grid(N, B)
-
-
-@cuda.jit
-def multiply_add(x, y, out):
-    i = cuda.grid(1)
-    if i < out.size:
-        out[i] = x[i] * y[i] + x[i]
 
 
 @cuda.jit

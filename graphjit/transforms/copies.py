@@ -82,10 +82,9 @@ class _Copies:
         buffer = target.buffer
         if buffer in self._fixed or not self._is_plain(source) or not self._is_plain(target):
             return False
-        whole = target.offset + target.layout.extent[0] == 0
-        if not whole or target.layout.nbytes != self._graph.buffers[buffer].nbytes:
-            return False
         if source.layout != target.layout or not source.layout.is_contiguous:
+            return False
+        if target.offset or target.layout.nbytes != self._graph.buffers[buffer].nbytes:
             return False
         if self._graph.buffers[buffer].storage != "temporary":
             return False
@@ -126,7 +125,4 @@ class _Copies:
 
     def _view(self, view: View) -> View:
         source = self._sources.get(view.buffer)
-        if source is None:
-            return view
-        low = source.view.offset + source.view.layout.extent[0]
-        return View(source.view.buffer, low + view.offset, view.layout)
+        return view if source is None else source.view.part(view.layout, view.offset)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
+from cuda.bindings import driver
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numba import cuda
 
 import graphjit as gj
+from graphjit import backends
+from graphjit._options import passes
+from graphjit.backends.cuda.driver import check
 
-from ..programs import add, grid, increment, scale, shift
+from ..outcomes import assert_same, left_by
+from ..programs import add, grid, increment, multiply_add, scale, shift
 
 pytestmark = pytest.mark.gpu
 N, B = 1003, 128
@@ -38,13 +45,6 @@ def subtract(x, y, out):
 
 
 @cuda.jit
-def multiply_add(x, y, out):
-    i = cuda.grid(1)
-    if i < out.size:
-        out[i] = x[i] * y[i] + x[i]
-
-
-@cuda.jit
 def accumulate(x, y, out):
     i = cuda.grid(1)
     if i < out.size:
@@ -68,26 +68,13 @@ def sometimes(x, y, out):
 KERNELS = [multiply, subtract, add, multiply_add, accumulate, backwards, sometimes, shift]
 
 
-def outcomes(function, *args):
-    """What a function leaves fused, unfused and eagerly, each a list of arrays."""
-    for run in (
-        gj.graphed(function),
-        gj.graphed(function, optimize=("dead_work", "fusion")),
-        gj.graphed(function, optimize=False),
-        function,
-    ):
-        given = [gj.array(a) if isinstance(a, np.ndarray) else a for a in args]
-        result = run(*given)
-        results = result if isinstance(result, tuple) else (result,)
-        yield [a.copy_to_host() for a in (*given, *results) if isinstance(a, gj.Array)]
-
-
 def assert_the_same(function, *args):
-    fused, *others = outcomes(function, *args)
+    """Fused, with full edges, unfused and eager: the same bits."""
+    runs = [gj.graphed(function, optimize=o) for o in (True, ("dead_work", "fusion"), False)]
+    fused, *others = (left_by(run, *args) for run in (*runs, function))
     for other in others:
-        for mine, plain in zip(fused, other, strict=True):
-            assert mine.dtype == plain.dtype
-            np.testing.assert_array_equal(mine.view("u1"), plain.view("u1"))
+        assert [each.dtype for each in fused] == [each.dtype for each in other]
+        assert_same(*([each.view("u1") for each in arrays] for arrays in (fused, other)))
 
 
 def values(dtype, seed, n=N):
@@ -159,75 +146,54 @@ def test_a_chain_is_one_kernel_that_uses_no_memory():
 
 def chain_of_hazards(kind, x):
     """Launches of which each waits for the one before: its result, its reads, or its writes."""
-    y, z = gj.zeros(N, x.dtype), gj.zeros(N, x.dtype)
+    y, z = gj.zeros_like(x), gj.zeros_like(x)
+    blocks = grid(x.size, B)
     for step in range(40):
         if kind == "read after write":
-            shift[G, B](x, y)
+            shift[blocks, B](x, y)
             x, y = y, x
         elif kind == "write after read":
             # Reads neighbours in x, which the next launch overwrites at once.
-            shift[G, B](x, y)
-            scale[G, B](z, x, np.float32(step))
-            scale[G, B](y, z, np.float32(0.5))
+            shift[blocks, B](x, y)
+            scale[blocks, B](z, x, np.float32(step))
+            scale[blocks, B](y, z, np.float32(0.5))
         else:
-            scale[G, B](x, y, np.float32(step))
-            shift[G, B](z, y)
-            scale[G, B](y, z, np.float32(0.25))
+            scale[blocks, B](x, y, np.float32(step))
+            shift[blocks, B](z, y)
+            scale[blocks, B](y, z, np.float32(0.25))
     return x, y, z
 
 
 @pytest.mark.parametrize("kind", ["read after write", "write after read", "write after write"])
 @pytest.mark.parametrize("n", [N, 1_000_003])
-def test_chains_of_each_hazard(kind, n, monkeypatch):
-    monkeypatch.setitem(globals(), "N", n)
-    monkeypatch.setitem(globals(), "G", grid(n, B))
+def test_chains_of_each_hazard(kind, n):
     x = values(np.float32, 6, n)
-    expected = None
-    for optimize in (("programmatic_launch",), True, False):
+    expected = left_by(chain_of_hazards, kind, x)
+    for optimize in ("programmatic_launch", True, False):
         f = gj.graphed(chain_of_hazards, static_argnames="kind", optimize=optimize)
         for _ in range(5):
-            result = [a.copy_to_host() for a in f(kind, gj.array(x))]
-            expected = expected or result
-            for mine, first in zip(result, expected, strict=True):
-                np.testing.assert_array_equal(mine, first)
-    eager = chain_of_hazards(kind, gj.array(x))
-    for mine, first in zip(eager, expected, strict=True):
-        np.testing.assert_array_equal(mine.copy_to_host(), first)
+            assert_same(left_by(f, kind, x), expected)
 
 
-def programmatic_edges(f, *args):
-    """How many edges of the replayed graph are programmatic."""
-    from cuda.bindings import driver
-
+def programmatic_edges(optimize):
+    """How many edges of a chain's graph are programmatic."""
     from graphjit.backends.cuda.builder import GraphBuilder
-    from graphjit.backends.cuda.driver import check
 
-    lowered = f.lower(*args)
-    device = args[0].device
-    from graphjit import backends
-
-    backend = backends.get("cuda")
-    arena = backend.allocate(device, lowered.schedule.arena.nbytes)
-    early = "programmatic_launch" in f.lower(*args).traced.options.optimize
-    built = GraphBuilder(
-        lowered.schedule, arena, lambda nbytes: backend.allocate(device, nbytes), early
-    )
-    _, _, _, count = check(driver.cuGraphGetEdges(built.graph, 0), "counting edges")
-    _, _, data, _ = check(driver.cuGraphGetEdges(built.graph, count), "reading edges")
-    kinds = [int(each.type) for each in data]
-    driver.cuGraphDestroy(built.graph)
-    return kinds.count(1)
+    x = gj.array(values(np.float32, 7))
+    f = gj.graphed(chain_of_hazards, static_argnames="kind", optimize=optimize)
+    schedule = f.lower("read after write", x).schedule
+    allocate = functools.partial(backends.get("cuda").allocate, x.device)
+    early = "programmatic_launch" in passes(optimize)
+    built = GraphBuilder(schedule, allocate(schedule.arena.nbytes), allocate, early)
+    try:
+        *_, count = check(driver.cuGraphGetEdges(built.graph, 0), "counting edges")
+        _, _, edges, _ = check(driver.cuGraphGetEdges(built.graph, count), "reading edges")
+    finally:
+        driver.cuGraphDestroy(built.graph)
+    return sum(int(edge.type) for edge in edges)
 
 
 def test_programmatic_launch_is_an_option():
-    x = gj.array(values(np.float32, 7))
-    chain = gj.graphed(chain_of_hazards, static_argnames="kind", optimize="programmatic_launch")
-    plain = gj.graphed(chain_of_hazards, static_argnames="kind", optimize=False)
     if cuda.get_current_device().compute_capability >= (9, 0):
-        assert edges_of(chain, x) > 30
-    assert edges_of(plain, x) == 0
-
-
-def edges_of(f, x):
-    whole = gj.graphed(lambda x: f("read after write", x), optimize=f._options.optimize)
-    return programmatic_edges(whole, x)
+        assert programmatic_edges("programmatic_launch") > 30
+    assert programmatic_edges(False) == 0
