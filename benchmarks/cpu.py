@@ -144,7 +144,7 @@ def measure_block_sums() -> Row:
         rounds=31,
         sync=gj.synchronize,
     )
-    return _milliseconds("block sums with 9 barriers, float32[1e6]", times, 6)
+    return _milliseconds("block sums with 9 barriers, float32[1e6]", times, 3)
 
 
 def measure_replay(launches: int = 100) -> Row:

@@ -1,4 +1,4 @@
-"""Which blocks of a function all threads of a block reach together.
+"""Which code of a kernel all threads of a block reach together, and which values they share there.
 
 The classic divergence analysis: values that differ between threads make branches diverge, and what
 lies between such a branch and its immediate postdominator is reached by some threads only.
@@ -7,41 +7,62 @@ lies between such a branch and its immediate postdominator is reached by some th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from graphjit.kernel.instructions import Instruction
 
 _LABEL = re.compile(r"label %([\w.$-]+)")
+# A phi's value, whatever it is, and the block before.
+_INCOMING = re.compile(r"\[ (.*?), %([\w.$-]+) \](?=,|$)")
 
 
-def divergent_blocks(
-    function: Any, differs: Callable[[str], bool], ignored: frozenset[str] = frozenset()
-) -> frozenset[str]:
-    """Names of the blocks that only some threads of a block may reach at once.
+@dataclass(frozen=True)
+class Divergence:
+    """Where the threads of a block part, and what differs between them.
 
     Parameters
     ----------
-    function : llvmlite.binding.ValueRef
-        A function whose blocks have names.
+    blocks : frozenset of str
+        Names of the blocks that only some of the threads may reach at once.
+    values : frozenset of str
+        Names of the values that threads which reach them together may not share.
+    """
+
+    blocks: frozenset[str]
+    values: frozenset[str]
+
+
+def divergence(
+    blocks: Iterable[tuple[str, Sequence[Instruction]]],
+    differs: Callable[[Instruction], bool],
+    ignored: frozenset[str] = frozenset(),
+) -> Divergence:
+    """Find where threads part.
+
+    Parameters
+    ----------
+    blocks : iterable of (str, sequence of Instruction)
+        A function's blocks, all values named.
     differs : callable
-        Whether what a function of that name returns differs between threads that give it the same.
+        Whether an instruction makes a value that differs between threads though its operands don't.
     ignored : frozenset of str
         Blocks that no thread is taken to reach.
 
     Returns
     -------
-    frozenset of str
+    Divergence
     """
-    blocks: dict[str, list[Any]] = {}
+    lines: dict[str, list[_Line]] = {}
     successors: dict[str, list[str]] = {}
     conditions: dict[str, str] = {}
-    for block in function.blocks:
-        instructions = list(block.instructions)
-        blocks[block.name] = [_Line(each) for each in instructions]
-        last = str(instructions[-1]).strip()
-        following = dict.fromkeys(_LABEL.findall(last))
-        successors[block.name] = [each for each in following if each not in ignored]
-        if len(successors[block.name]) > 1:
-            conditions[block.name] = next(iter(instructions[-1].operands)).name
+    for label, instructions in blocks:
+        lines[label] = [_line(each, differs) for each in instructions]
+        following = dict.fromkeys(_LABEL.findall(instructions[-1].text))
+        successors[label] = [each for each in following if each not in ignored]
+        if len(successors[label]) > 1:
+            conditions[label] = instructions[-1].operands[0]
     regions = {name: _between(name, successors, _postdominators(successors)) for name in conditions}
     divergent: set[str] = set()
     inside: set[str] = set()
@@ -53,31 +74,41 @@ def divergent_blocks(
                 region, join = regions[name]
                 inside |= region
                 if join is not None:
-                    divergent |= {line.name for line in blocks[join] if line.opcode == "phi"}
-        for name, lines in blocks.items():
-            for line in lines:
+                    ways = region | {name}
+                    divergent |= {each.name for each in lines[join] if each.chooses(ways)}
+        for name, block in lines.items():
+            for line in block:
                 if line.name and line.name not in divergent:
-                    if name in inside or line.is_source(differs) or divergent & line.operands:
+                    if name in inside or line.differs or divergent & line.operands:
                         divergent.add(line.name)
         changed = before != (len(divergent), len(inside))
-    return frozenset(inside)
+    return Divergence(frozenset(inside), frozenset(divergent))
 
 
-class _Line:
-    """An instruction: what it is, its name, and the names of its operands."""
+class _Line(NamedTuple):
+    """The name of what an instruction makes, if anything, and what that depends on."""
 
-    def __init__(self, instruction: Any) -> None:
-        self.opcode = instruction.opcode
-        self.name = instruction.name
-        operands = list(instruction.operands)
-        self.callee = operands[-1].name if self.opcode == "call" else ""
-        self.operands = frozenset(each.name for each in operands if each.name) - {self.callee}
+    name: str
+    operands: frozenset[str]
+    differs: bool
+    incoming: tuple[tuple[str, str], ...]
 
-    def is_source(self, differs: Callable[[str], bool]) -> bool:
-        """Whether it makes a value that differs between threads."""
-        if self.opcode == "call":
-            return differs(self.callee)
-        return self.opcode in ("alloca", "atomicrmw", "cmpxchg")
+    def chooses(self, blocks: frozenset[str]) -> bool:
+        """Whether it is a phi with a value that depends on which of some blocks comes before."""
+        return len({value for value, block in self.incoming if block in blocks}) > 1
+
+
+def _line(instruction: Instruction, differs: Callable[[Instruction], bool]) -> _Line:
+    name, operands = instruction.name, instruction.operands
+    if instruction.opcode == "call":
+        operands = operands[:-1]
+    incoming = _INCOMING.findall(instruction.text) if instruction.opcode == "phi" else ()
+    return _Line(
+        name,
+        frozenset(each for each in operands if each),
+        bool(name) and differs(instruction),
+        tuple(incoming),
+    )
 
 
 def _postdominators(successors: dict[str, list[str]]) -> dict[str, frozenset[str]]:

@@ -22,6 +22,7 @@ from graphjit.backends.cpu.driver import driver
 from graphjit.backends.cpu.frame import Layout
 from graphjit.backends.cpu.host import compile_module, has_symbol, parse, target_machine
 from graphjit.backends.cpu.independent import whole
+from graphjit.backends.cpu.lockstep import uniform_values
 from graphjit.backends.cpu.regions import cut
 from graphjit.backends.cpu.runtime import (
     assembly,
@@ -30,7 +31,6 @@ from graphjit.backends.cpu.runtime import (
     exists,
     is_host_intrinsic,
 )
-from graphjit.backends.cpu.threads import name_values
 from graphjit.kernel.device_runtime import (
     TEMPLATE,
     assembly_as_call,
@@ -39,6 +39,7 @@ from graphjit.kernel.device_runtime import (
     renamed,
     simplify,
 )
+from graphjit.kernel.instructions import name_values, read_blocks
 from graphjit.kernel.ir import KernelIR
 
 _GRID_SYNC = ("cudaCGGetIntrinsicHandle", "cudaCGSynchronize")
@@ -64,6 +65,8 @@ class NativeKernel:
         a `scratch` of its own, aligned to 64 bytes.
     has_barriers : bool
         Whether its threads wait for each other.
+    lockstep : bool
+        Whether all threads of a block are known to come to each wait together.
     static_shared : int
         Bytes of static shared memory.
     """
@@ -71,6 +74,7 @@ class NativeKernel:
     name: str
     address: int
     has_barriers: bool
+    lockstep: bool
     static_shared: int
     _layout: Layout = field(repr=False)
     _engine: Any = field(repr=False)
@@ -162,13 +166,17 @@ def _compile(kernel: KernelIR, fast_axis: str) -> NativeKernel:
         _define_collectives(module, waits, machine)
         function = module.get_function(kernel.entry)
     name_values(function)
+    uniform = None
+    if waits:
+        uniform = uniform_values(read_blocks(function, str(function)))
+        simplify(module, machine, "register_to_memory")
     text = str(module)
     before, body, after = _split(text, kernel.entry)
     parameters = [(str(a.type), a.name) for a in function.arguments]
     if waits:
         types = "\n".join(re.findall(r"^%.* = type .*$", text, re.MULTILINE))
         sizes = functools.partial(_sizes, machine.target_data, types)
-        parts = cut(function, body, parameters, sizes)
+        parts = cut(function, body, parameters, sizes, uniform)
     else:
         parts = whole(function, body, parameters, fast_axis)
     layout = Layout(shared, parts.frame, parts.local, bool(parts.kinds))
@@ -176,12 +184,18 @@ def _compile(kernel: KernelIR, fast_axis: str) -> NativeKernel:
     symbol = "gj.run." + re.sub(r"\W", "_", kernel.name, flags=re.ASCII)
     source = driver(symbol, parameters, parts, layout, fast_axis)
     final = llvm.parse_assembly(
-        "\n".join([_without_markers(before + after), *parts.functions, source])
+        "\n".join([_without_markers(before + after), *(r.text for r in parts.regions), source])
     )
     final.verify()
     engine = _generate(kernel, final, machine, len(parts.kinds) <= _UNROLLED)
     return NativeKernel(
-        kernel.name, engine.get_function_address(symbol), bool(parts.kinds), shared, layout, engine
+        kernel.name,
+        engine.get_function_address(symbol),
+        bool(parts.kinds),
+        parts.lockstep,
+        shared,
+        layout,
+        engine,
     )
 
 
@@ -300,7 +314,7 @@ def _simplified(
 
 
 def _define_collectives(module: Any, functions: Iterable[Any], machine: Any) -> None:
-    """Inline the collectives and demote to stack slots what outlives a block."""
+    """Inline the collectives, of which only the suspend points stay calls."""
     names = [function.name for function in functions]
     # An internal function would not be linked to the declaration that waits for it.
     texts = [intrinsics.COLLECTIVES[n].replace("define internal", "define") for n in names]
@@ -311,7 +325,7 @@ def _define_collectives(module: Any, functions: Iterable[Any], machine: Any) -> 
     )
     for name in names:
         module.get_function(name).linkage = "internal"
-    simplify(module, machine, "always_inliner", "global_dead_code_eliminate", "register_to_memory")
+    simplify(module, machine, "always_inliner", "global_dead_code_eliminate", "sroa")
 
 
 def _split(text: str, entry: str) -> tuple[str, str, str]:

@@ -11,6 +11,7 @@ from graphjit.backends.cpu.frame import (
     load_geometry,
     load_parameters,
 )
+from graphjit.backends.cpu.lockstep import lockstep_block
 from graphjit.backends.cpu.scheduled import scheduled_block
 from graphjit.backends.cpu.threads import CONTEXT, Cut, loop_metadata, metadata
 
@@ -172,12 +173,14 @@ def driver(
     fast_axis : {"x", "y"}
         Innermost axis of the thread loops where no thread waits.
     """
-    if cut.kinds:
+    if cut.lockstep:
+        block = lockstep_block(parameters, cut, layout)
+    elif cut.kinds:
         block = scheduled_block(parameters, cut, layout)
     elif cut.flat:
-        block = _flat(parameters, layout, fast_axis, cut.functions[0])
+        block = _flat(parameters, layout, fast_axis, cut.regions[0].text)
     else:
-        block = _nest(parameters, layout, fast_axis, cut.functions[0])
+        block = _nest(parameters, layout, fast_axis, cut.regions[0].text)
     loads = "".join(
         f"  %dim.{k}.p = getelementptr i32, ptr %dims, i64 {k}\n"
         f"  %dim.{k} = load i32, ptr %dim.{k}.p\n"
@@ -219,7 +222,7 @@ block:
 """
     return (
         block
-        + metadata(2 * len(cut.functions))
+        + metadata(2 * len(cut.regions))
         + f"""
 define void @{symbol}(ptr %params, ptr %dims, i64 %begin, i64 %end,
     ptr noalias %scratch, i32 %dynamic) nounwind {{

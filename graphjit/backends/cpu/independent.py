@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from graphjit.backends.cpu.threads import Cut, Instruction, emit, read_blocks, thread_function
+from graphjit.backends.cpu.threads import (
+    Cut,
+    Region,
+    emit,
+    thread_function,
+)
+from graphjit.kernel.instructions import Instruction, read_blocks
 
 
 def whole(function: Any, text: str, parameters: Sequence[tuple[str, str]], fast_axis: str) -> Cut:
@@ -36,8 +42,8 @@ def whole(function: Any, text: str, parameters: Sequence[tuple[str, str]], fast_
                 body.append(f"  %{line.name} = add i64 %gj.global, 0")
             else:
                 body.append(emit(line, shared))
-    flat = indices is not None
-    return Cut((thread_function(0, parameters, body, independent=shared),), (), 0, 0, flat=flat)
+    text = thread_function(0, parameters, body, independent=shared)
+    return Cut((Region(text),), flat=indices is not None)
 
 
 def _grid_indices(blocks: Iterable[tuple[str, list[Instruction]]], axis: str) -> set[str] | None:

@@ -40,6 +40,9 @@ MARKERS = {
     "gj.exchange": "ptr",
 }
 
+# Those that differ from thread to thread of a block.
+OF_ONE_THREAD = {*(f"gj.tid.{axis}" for axis in AXES), "gj.lin", "gj.global"}
+
 _PURE = "nocallback nofree nosync nounwind speculatable willreturn memory(none)"
 _WAITS = "convergent nounwind"
 

@@ -27,17 +27,17 @@ from graphjit.backends.cpu.slots import (
 from graphjit.backends.cpu.threads import (
     ACCESS,
     CONTEXT,
-    Carried,
     Cut,
-    Instruction,
+    Kept,
+    Region,
     arguments,
     emit,
-    read_blocks,
     thread_function,
 )
+from graphjit.kernel.instructions import Instruction, read_blocks
 
 # A region that takes arguments is compiled twice: for threads that agree on them, and for others.
-_MAX_CARRIED = 3
+_MAX_TAKEN = 3
 _MAX_TWICE = 150
 _LABEL = re.compile(r"label %([\w.$-]+)")
 
@@ -144,6 +144,7 @@ def cut(
     text: str,
     parameters: Sequence[tuple[str, str]],
     size_of: Callable[[list[str]], list[int]],
+    uniform: frozenset[str] | None,
 ) -> Cut:
     """Cut a kernel at its suspend points.
 
@@ -157,6 +158,8 @@ def cut(
         LLVM type and name of each of its parameters.
     size_of : callable
         Sizes in bytes of LLVM types given as text.
+    uniform : frozenset of str or None
+        Values that all threads share, if they are known to come to each suspend point together.
     """
     blocks = read_blocks(function, text)
     slots = find_slots(blocks, size_of)
@@ -164,11 +167,10 @@ def cut(
     live = _live(segments, slots)
     recipes = find_recipes(blocks, slots)
     kept = set().union(*(live[f"gj.resume{k + 1}"] for k in range(len(kinds)))) - recipes.slots
-    rows, offset = {}, 0
-    # Widest first: a row starts at a multiple of its lanes' size, being whole multiples of 64.
-    for name in sorted(kept, key=lambda name: (-slots[name].size, name)):
-        rows[name] = offset
-        offset += slots[name].size
+    # reg2mem names a slot after its value.
+    known = {name for name in slots if name.partition(".reg2mem")[0] in (uniform or ())}
+    lanes, frame = _places(slots, kept - known)
+    cells, cell_bytes = _places(slots, kept & known)
     places, local = {}, 0
     for slot in slots.values():
         if not slot.private:
@@ -179,11 +181,33 @@ def cut(
     widest = max((slot.align for slot in slots.values() if not slot.private), default=1)
     local = -(-local // widest) * widest
     first = blocks[0][0]
-    layout = _Layout(parameters, slots, rows, places, live, recipes, alike(blocks, slots))
+    layout = _Layout(
+        parameters,
+        slots,
+        {**lanes, **cells},
+        places,
+        live,
+        recipes,
+        alike(blocks, slots) if uniform is None else frozenset(known),
+        uniform is not None,
+    )
     labels = [first, *(f"gj.resume{k + 1}" for k in range(len(kinds)))]
-    regions = [layout.region(_reachable(segments, x), number) for number, x in enumerate(labels)]
-    functions, carried = zip(*regions, strict=True)
-    return Cut(functions, kinds, offset, local, carried)
+    regions = tuple(
+        layout.region(_reachable(segments, label), number) for number, label in enumerate(labels)
+    )
+    return Cut(regions, kinds, frame, local, cell_bytes, uniform is not None)
+
+
+def _places(slots: dict[str, Slot], names: Iterable[str]) -> tuple[dict[str, int], int]:
+    """Where each of some slots is kept, and how many bytes they are.
+
+    The widest come first: then each starts at a multiple of its size.
+    """
+    places, offset = {}, 0
+    for name in sorted(names, key=lambda name: (-slots[name].size, name)):
+        places[name] = offset
+        offset += slots[name].size
+    return places, offset
 
 
 @dataclass(frozen=True)
@@ -195,6 +219,7 @@ class _Layout:
     live: dict[str, set[str]]
     recipes: Recipes
     alike: frozenset[str]
+    lockstep: bool
 
     def _row(self, name: str, unique: str) -> Iterator[str]:
         size = self.slots[name].size
@@ -202,11 +227,8 @@ class _Layout:
         yield f"  %{unique}.r = getelementptr i8, ptr %gj.frame, i64 %{unique}.o"
         yield f"  %{unique} = getelementptr [{size} x i8], ptr %{unique}.r, i64 %gj.lin64"
 
-    def region(self, segments: list[Segment], number: int) -> tuple[str, tuple[Carried, ...]]:
-        """LLVM text of the thread function of a region, given its first segment first.
-
-        With it, the values that it takes as arguments.
-        """
+    def region(self, segments: list[Segment], number: int) -> Region:
+        """The thread function of a region, given its first segment first."""
         stored: set[str] = set()
         loaded: set[str] = set()
         for segment in segments:
@@ -221,17 +243,29 @@ class _Layout:
         lines, computed = self.recipes.closure(sorted(reloaded & self.recipes.slots))
         used = stored | loaded | set(computed)
         waited = sorted(reloaded - self.recipes.slots)
-        carried = [name for name in waited if name in self.alike]
-        if len(carried) > _MAX_CARRIED or sum(len(s.lines) for s in segments) > _MAX_TWICE:
-            carried = []
-        body = self._body(segments, number, used, waited, carried, stored, computed)
-        arguments = tuple(
-            Carried(self.slots[n].type, self.rows[n], self.slots[n].size) for n in carried
-        )
-        text = thread_function(number, self.parameters, body, arguments)
+        takes = [name for name in waited if name in self.alike]
+        gives = []
+        if self.lockstep:
+            saved = set().union(*(self._saved(s.state, stored) for s in segments if s.state))
+            gives = sorted(saved & self.alike)
+        elif len(takes) > _MAX_TAKEN or sum(len(s.lines) for s in segments) > _MAX_TWICE:
+            takes = []
+        body = self._body(segments, number, used, waited, takes, gives, stored, computed)
+        taken, given = (tuple(self._kept(name) for name in names) for names in (takes, gives))
+        text = thread_function(number, self.parameters, body, taken, given)
         if lines:
             text += self._recompute(number, lines, computed)
-        return text, arguments
+        return Region(text, taken, given)
+
+    def _kept(self, name: str) -> Kept:
+        return Kept(self.slots[name].type, self.rows[name], self.slots[name].size)
+
+    def _saved(self, state: int, stored: set[str]) -> set[str]:
+        """What a region that stores some slots has to keep when it ends at a suspend point.
+
+        What it didn't store is still where it was loaded from.
+        """
+        return (self.live[f"gj.resume{state}"] - self.recipes.slots) & stored
 
     def _body(
         self,
@@ -239,7 +273,8 @@ class _Layout:
         number: int,
         used: set[str],
         waited: list[str],
-        carried: list[str],
+        takes: list[str],
+        gives: list[str],
         stored: set[str],
         computed: list[str],
     ) -> Iterator[str]:
@@ -254,9 +289,9 @@ class _Layout:
         if computed:
             targets = ", ".join(f"ptr %{name}" for name in computed)
             yield f"  call void @gj.recompute.{number}({arguments(self.parameters)}, {targets})"
-        for index, name in enumerate(carried):
-            yield f"  store {self.slots[name].type} %gj.carried{index}, ptr %{name}"
-        for index, name in enumerate(name for name in waited if name not in carried):
+        for index, name in enumerate(takes):
+            yield f"  store {self.slots[name].type} %gj.taken.{index}, ptr %{name}"
+        for index, name in enumerate(name for name in waited if name not in takes):
             type_ = self.slots[name].type
             yield from self._row(name, f"gj.in{index}")
             yield f"  %gj.in{index}.v = load {type_}, ptr %gj.in{index}{ACCESS}"
@@ -272,17 +307,18 @@ class _Layout:
                 else:
                     yield emit(line, access(line, self.slots) is None)
             if segment.state:
-                yield from self._suspend(segment.state, stored)
+                yield from self._suspend(segment.state, stored, gives)
 
-    def _suspend(self, state: int, stored: set[str]) -> Iterator[str]:
-        # What the region didn't store is still in the frame, where it was reloaded from.
-        saved = (self.live[f"gj.resume{state}"] - self.recipes.slots) & stored
-        for index, name in enumerate(sorted(saved)):
+    def _suspend(self, state: int, stored: set[str], gives: list[str]) -> Iterator[str]:
+        for index, name in enumerate(sorted(self._saved(state, stored))):
             type_ = self.slots[name].type
             unique = f"gj.out{state}.{index}"
-            yield from self._row(name, unique)
             yield f"  %{unique}.v = load {type_}, ptr %{name}"
-            yield f"  store {type_} %{unique}.v, ptr %{unique}{ACCESS}"
+            if name in gives:
+                yield f"  store {type_} %{unique}.v, ptr %gj.given.{gives.index(name)}"
+            else:
+                yield from self._row(name, unique)
+                yield f"  store {type_} %{unique}.v, ptr %{unique}{ACCESS}"
         yield f"  ret i32 {state}"
 
     def _recompute(self, number: int, lines: list[Instruction], stored: list[str]) -> str:

@@ -10,24 +10,18 @@ from collections.abc import Sequence
 
 from graphjit.backends.cpu.frame import Layout, call_thread, load_geometry, load_parameters
 from graphjit.backends.cpu.scheduler import declarations
-from graphjit.backends.cpu.threads import ACCESS, Carried, Cut, loop_metadata
+from graphjit.backends.cpu.threads import ACCESS, Cut, Region, loop_metadata
 
 
 def scheduled_block(parameters: Sequence[tuple[str, str]], cut: Cut, layout: Layout) -> str:
     """LLVM text of `gj.block` and of the regions that it runs."""
-    ranges = (
-        _range(k, parameters, layout, text, cut.carried[k]) for k, text in enumerate(cut.functions)
-    )
+    ranges = [_range(k, parameters, layout, region) for k, region in enumerate(cut.regions)]
     text = "".join(ranges) + _block(cut.kinds, layout)
     return text + declarations(text)
 
 
 def _range(
-    number: int,
-    parameters: Sequence[tuple[str, str]],
-    layout: Layout,
-    thread: str,
-    carried: Sequence[Carried],
+    number: int, parameters: Sequence[tuple[str, str]], layout: Layout, region: Region
 ) -> str:
     """Run one region for the threads [begin, end); return their state, or -1 if it differs."""
     # Kept apart, the regions take half the time to compile, and run as fast.
@@ -35,18 +29,18 @@ def _range(
         f"define internal i32 @gj.range.{number}(ptr %gj.params, ptr noalias %gj.geometry, "
         "ptr %gj.scratch, i32 %begin, i32 %end) noinline nounwind {\nentry:\n"
         + load_geometry()
-        + load_parameters(parameters, thread)
+        + load_parameters(parameters, region.text)
         + layout.pointers()
     )
-    if not carried:
+    if not region.takes:
         text += "  br label %row\n"
         return text + _loop("", number, parameters, layout, [], "") + _range_end("done")
     # Threads that took one path agree on these values: then they are loaded once, and what is
     # decided by them is decided once.
     values, agree = [], []
-    for i, value in enumerate(carried):
+    for i, value in enumerate(region.takes):
         bits = 8 * value.size
-        text += f"""  %row.{i}.o = mul nuw nsw i64 %gj.stride, {value.row}
+        text += f"""  %row.{i}.o = mul nuw nsw i64 %gj.stride, {value.place}
   %row.{i} = getelementptr i8, ptr %gj.frame, i64 %row.{i}.o
   %agree.{i} = call i1 @gj.same.{bits}(ptr %row.{i}, i32 %begin, i32 %end)
 """
@@ -58,7 +52,7 @@ def _range(
         together = f"%together.{i}"
     text += f"  br i1 {together}, label %fast, label %slow\nfast:\n"
     text += "  %begin64 = zext i32 %begin to i64\n"
-    for i, value in enumerate(carried):
+    for i, value in enumerate(region.takes):
         text += f"""  %fast.{i}.p = getelementptr [{value.size} x i8], ptr %row.{i}, i64 %begin64
   %fast.{i} = load {value.type}, ptr %fast.{i}.p
 """
@@ -69,9 +63,9 @@ def _range(
         f"""  %lane.{i}.p = getelementptr [{value.size} x i8], ptr %row.{i}, i64 %gj.lane
   %lane.{i} = load {value.type}, ptr %lane.{i}.p{ACCESS}
 """
-        for i, value in enumerate(carried)
+        for i, value in enumerate(region.takes)
     )
-    values = [f"{value.type} %lane.{i}" for i, value in enumerate(carried)]
+    values = [f"{value.type} %lane.{i}" for i, value in enumerate(region.takes)]
     text = text.removesuffix("}\n") + "slow:\n  br label %slow.row\n"
     text += _loop("slow.", number, parameters, layout, values, lanes)
     return text + _range_end("slow.done", "slow.")

@@ -171,6 +171,57 @@ end:
   ret void
 }
 
+; Exchange in every warp of a block whose threads have all come to one place: group by group of
+; the lanes that name the same mask.
+define void @gj.exchange.warps(ptr %exchange, i64 %stride, i32 %nt) nounwind {
+entry:
+  %mask.row = mul i64 %stride, 2
+  %masks = getelementptr i32, ptr %exchange, i64 %mask.row
+  br label %warp
+warp:
+  %first = phi i32 [ 0, %entry ], [ %first.next, %warp.next ]
+  %left = sub i32 %nt, %first
+  %count = call i32 @llvm.umin.i32(i32 %left, i32 32)
+  %first64 = zext i32 %first to i64
+  %mine = getelementptr i32, ptr %masks, i64 %first64
+  %unused = sub i32 32, %count
+  %everyone = lshr i32 -1, %unused
+  br label %group
+group:
+  %open = phi i32 [ %everyone, %warp ], [ %open.next, %go ]
+  %lane = call i32 @llvm.cttz.i32(i32 %open, i1 true)
+  %lane64 = zext i32 %lane to i64
+  %mask.p = getelementptr i32, ptr %mine, i64 %lane64
+  %mask = load i32, ptr %mask.p
+  br label %member
+member:
+  %i = phi i32 [ 0, %group ], [ %i.next, %member ]
+  %found = phi i32 [ 0, %group ], [ %found.next, %member ]
+  %i64 = zext i32 %i to i64
+  %i.p = getelementptr i32, ptr %mine, i64 %i64
+  %i.mask = load i32, ptr %i.p
+  %same = icmp eq i32 %i.mask, %mask
+  %same32 = zext i1 %same to i32
+  %bit = shl i32 %same32, %i
+  %found.next = or i32 %found, %bit
+  %i.next = add nuw nsw i32 %i, 1
+  %i.more = icmp ult i32 %i.next, 32
+  br i1 %i.more, label %member, label %go
+go:
+  %members = and i32 %found.next, %open
+  call void @gj.exchange.group(ptr %exchange, i64 %stride, i32 %first, i32 %count, i32 %members)
+  %others = xor i32 %members, -1
+  %open.next = and i32 %open, %others
+  %again = icmp ne i32 %open.next, 0
+  br i1 %again, label %group, label %warp.next
+warp.next:
+  %first.next = add i32 %first, 32
+  %more = icmp ult i32 %first.next, %nt
+  br i1 %more, label %warp, label %done
+done:
+  ret void
+}
+
 ; Count the predicates of the threads at a reducing barrier, for each of them to read.
 define void @gj.reduce(ptr %states, ptr %x, i64 %stride, i32 %nt, i32 %last) nounwind {
 entry:
@@ -209,6 +260,23 @@ tell:
 end:
   ret void
 }
+
+; The same where all threads of the block are there, and their states were never stored.
+define void @gj.reduce.all(ptr %states, ptr %x, i64 %stride, i32 %nt) nounwind {
+entry:
+  %nt64 = zext i32 %nt to i64
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %next ]
+  %p = getelementptr i32, ptr %states, i64 %i
+  store i32 1, ptr %p
+  %i.next = add nuw nsw i64 %i, 1
+  %more = icmp ult i64 %i.next, %nt64
+  br i1 %more, label %next, label %done
+done:
+  call void @gj.reduce(ptr %states, ptr %x, i64 %stride, i32 %nt, i32 0)
+  ret void
+}
 """
 
 _SAME = """
@@ -242,7 +310,9 @@ _SIGNATURES = {
     **{f"gj.same.{bits}": "i1 (ptr, i32, i32)" for bits in (8, 16, 32, 64)},
     "gj.group": "i32 (ptr, ptr, i64, i32, i32, i32)",
     "gj.exchange.group": "void (ptr, i64, i32, i32, i32)",
+    "gj.exchange.warps": "void (ptr, i64, i32)",
     "gj.reduce": "void (ptr, ptr, i64, i32, i32)",
+    "gj.reduce.all": "void (ptr, ptr, i64, i32)",
 }
 _engines: list[Any] = []
 
@@ -262,9 +332,14 @@ def provide(symbol: str) -> bool:
     if symbol not in _SIGNATURES:
         return False
     # One function at a time: most kernels need only the first.
-    source = next(text for text in _SOURCE.split("\n\n") if f"@{symbol}(" in text)
+    source = next(text for text in _SOURCE.split("\n\n") if f" @{symbol}(" in text)
+    others = source.replace(f"@{symbol}(", "")
+    for other in _SIGNATURES:
+        if f"@{other}(" in others:
+            provide(other)
     machine = target_machine()
-    engine = compile_module(parse(source, machine), machine, unroll=False)
+    module = parse(source + declarations(others), machine)
+    engine = compile_module(module, machine, unroll=False)
     llvm.add_symbol(symbol, engine.get_function_address(symbol))
     _engines.append(engine)
     return True

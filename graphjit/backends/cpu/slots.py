@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from graphjit.backends.cpu.intrinsics import MARKERS
-from graphjit.backends.cpu.threads import Instruction
+from graphjit.backends.cpu.intrinsics import MARKERS, OF_ONE_THREAD
+from graphjit.kernel.instructions import Instruction
 
 _SAFE = frozenset(
     "add sub mul and or xor shl lshr ashr sext zext trunc icmp fcmp select getelementptr bitcast "
@@ -77,7 +77,7 @@ def alike(
     Whether they did is for the running program to find out.
     """
     lines = [line for _, block in blocks for line in block]
-    different = {name for name in MARKERS if name.startswith("gj.tid")} | {"gj.lin", "gj.global"}
+    different = {*OF_ONE_THREAD}
     changed = True
     while changed:
         changed = False

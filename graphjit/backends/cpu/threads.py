@@ -8,43 +8,48 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from graphjit.backends.cpu.intrinsics import MARKERS
+from graphjit.kernel.instructions import Instruction
 
 
 @dataclass(frozen=True)
-class Instruction:
-    """One instruction: its text, and what the cutting needs to know of it."""
-
-    text: str
-    opcode: str
-    name: str
-    operands: tuple[str, ...]
-
-    @property
-    def callee(self) -> str:
-        """The called function's name, or an empty string."""
-        return self.operands[-1] if self.opcode == "call" and self.operands else ""
-
-
-@dataclass(frozen=True)
-class Carried:
-    """A value that a region takes from before its wait, and that threads most likely share.
+class Kept:
+    """A value that outlives a wait.
 
     Parameters
     ----------
     type : str
         Its LLVM type.
-    row : int
-        Where its row of lanes starts, in bytes a lane.
+    place : int
+        Where its row of lanes starts, in bytes a lane; its place in a block's cells if all threads
+        are known to share it.
     size : int
-        Bytes of a lane.
+        Its bytes.
     """
 
     type: str
-    row: int
+    place: int
     size: int
+
+
+@dataclass(frozen=True)
+class Region:
+    """What a thread does from one suspend point to the next.
+
+    Parameters
+    ----------
+    text : str
+        LLVM text of its thread function.
+    takes : tuple of Kept
+        Values that threads share, or most likely do, and that the function has as arguments.
+    gives : tuple of Kept
+        Values that threads share, for which its last arguments are addresses.
+    """
+
+    text: str
+    takes: tuple[Kept, ...] = ()
+    gives: tuple[Kept, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,26 +58,29 @@ class Cut:
 
     Parameters
     ----------
-    functions : tuple of str
-        LLVM text of `gj.thread.N`, one a region; region 0 starts the kernel.
+    regions : tuple of Region
+        What runs between waits, in the thread functions `gj.thread.N`; the first starts the kernel.
     kinds : tuple of str
         Kind of each suspend point ("block", "reduce" or "warp"), in the order of their numbers.
     frame : int
         Bytes a thread has in the rows of slots.
     local : int
         Bytes of a thread's addressable local memory.
-    carried : tuple of tuple of Carried
-        For each function, the last of its arguments.
+    cells : int
+        Bytes of what all threads of a block share.
+    lockstep : bool
+        Whether all threads of a block are known to go from wait to wait together.
     flat : bool
         Whether the threads' place along the fast axis is used only as `gj.global`, the index in
         the whole grid: blocks side by side can then be one loop.
     """
 
-    functions: tuple[str, ...]
-    kinds: tuple[str, ...]
-    frame: int
-    local: int
-    carried: tuple[tuple[Carried, ...], ...] = ((),)
+    regions: tuple[Region, ...]
+    kinds: tuple[str, ...] = ()
+    frame: int = 0
+    local: int = 0
+    cells: int = 0
+    lockstep: bool = False
     flat: bool = False
 
 
@@ -83,49 +91,6 @@ CONTEXT = (
     ("ptr", "gj.frame"),
     ("ptr", "gj.local"),
 )
-
-
-def name_values(function: Any) -> None:
-    """Give every argument, block and value of a function a name that needs no quotes."""
-    for index, argument in enumerate(function.arguments):
-        argument.name = f"gj.a{index}"
-    number = 0
-    for index, block in enumerate(function.blocks):
-        block.name = f"gj.b{index}"
-        for instruction in block.instructions:
-            if str(instruction.type) != "void":
-                instruction.name = f"gj.v{number}"
-                number += 1
-
-
-def read_blocks(function: Any, text: str) -> list[tuple[str, list[Instruction]]]:
-    """Pair a function's parsed instructions with their lines in the printed module.
-
-    Parameters
-    ----------
-    function : llvmlite.binding.ValueRef
-        A function whose values `name_values` has named.
-    text : str
-        The printed function.
-    """
-    # Printing each instruction on its own would number the whole module every time.
-    lines = iter(
-        line
-        for line in text.splitlines()[1:]
-        if line.startswith("  ") and not line.lstrip().startswith("#dbg")
-    )
-    blocks = []
-    for block in function.blocks:
-        instructions = []
-        for instruction in block.instructions:
-            line = next(lines)
-            opcode = instruction.opcode
-            while opcode == "switch" and "\n  ]" not in line:
-                line += "\n" + next(lines)
-            names = tuple(operand.name for operand in instruction.operands)
-            instructions.append(Instruction(line, opcode, instruction.name, names))
-        blocks.append((block.name, instructions))
-    return blocks
 
 
 # Memory accesses of this group are independent from thread to thread: what threads may do to each
@@ -186,7 +151,8 @@ def thread_function(
     number: int,
     parameters: Sequence[tuple[str, str]],
     body: Iterable[str],
-    carried: Sequence[Carried] = (),
+    takes: Sequence[Kept] = (),
+    gives: Sequence[Kept] = (),
     independent: bool = True,
 ) -> str:
     """LLVM text of the thread function of a region.
@@ -199,8 +165,8 @@ def thread_function(
         LLVM type and name of each of the kernel's parameters.
     body : iterable of str
         Its lines.
-    carried : sequence of Carried
-        Its last arguments.
+    takes, gives : sequence of Kept
+        Its last arguments: values `gj.taken.N`, and addresses `gj.given.N`.
     independent : bool
         Whether all its memory accesses are of the group that is independent between threads.
     """
@@ -210,7 +176,8 @@ def thread_function(
         f"{type_} {'noalias ' if name in noalias else ''}%{name}"
         for type_, name in (*parameters, *CONTEXT)
     ]
-    declared += [f"{value.type} %gj.carried{i}" for i, value in enumerate(carried)]
+    declared += [f"{value.type} %gj.taken.{i}" for i, value in enumerate(takes)]
+    declared += [f"ptr %gj.given.{i}" for i, _ in enumerate(gives)]
     return (
         f"define internal i32 @gj.thread.{number}({', '.join(declared)}) "
         "alwaysinline nounwind {\n" + "\n".join(body) + "\n}\n"

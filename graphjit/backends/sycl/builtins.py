@@ -17,6 +17,7 @@ from graphjit.kernel.device_runtime import (
     defined,
     memory_operation,
 )
+from graphjit.kernel.instructions import Instruction
 
 _PURE = "nocallback nofree nosync nounwind willreturn memory(none)"
 _WAITS = "convergent nounwind"
@@ -51,11 +52,13 @@ def waits(name: str) -> bool:
     return BUILTINS.get(name, "").endswith(_WAITS)
 
 
-def differs(name: str) -> bool:
-    """Whether what a function returns differs between threads that give it the same."""
-    if name.startswith("llvm."):
+def differs(line: Instruction) -> bool:
+    """Whether an instruction makes a value that differs between threads by itself."""
+    if line.opcode != "call":
+        return line.opcode in ("alloca", "atomicrmw", "cmpxchg")
+    if line.callee.startswith("llvm."):
         return False
-    return name in _DIFFERENT or not name.startswith("_Z")
+    return line.callee in _DIFFERENT or not line.callee.startswith("_Z")
 
 
 _DIFFERENT = frozenset((_REGISTERS["tid"], *EXCHANGES.values()))

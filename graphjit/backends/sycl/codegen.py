@@ -31,8 +31,9 @@ from graphjit.kernel.device_runtime import (
     renamed,
     simplify,
 )
+from graphjit.kernel.instructions import read_blocks
 from graphjit.kernel.ir import KernelIR
-from graphjit.kernel.uniformity import divergent_blocks
+from graphjit.kernel.uniformity import divergence
 
 _TRIPLE = "spirv64-unknown-unknown"
 _GRID_SYNC = ("cudaCGGetIntrinsicHandle", "cudaCGSynchronize")
@@ -192,22 +193,12 @@ def _refuse_split_barriers(kernel: KernelIR, function: Any) -> None:
     """OpenCL's barriers are for all threads of a block, also those that have returned."""
     for index, block in enumerate(function.blocks):
         block.name = block.name or f"gj.e{index}"
-    waiting = [
-        block.name
-        for block in function.blocks
-        if any(
-            instruction.opcode == "call" and builtins.waits([*instruction.operands][-1].name)
-            for instruction in block.instructions
-        )
-    ]
+    blocks = read_blocks(function, str(function))
+    waiting = [label for label, lines in blocks if any(builtins.waits(x.callee) for x in lines)]
     if not waiting:
         return
-    failing = frozenset(
-        block.name
-        for block in function.blocks
-        if any(f"@{_ERROR}()" in str(each) for each in block.instructions)
-    )
-    if not divergent_blocks(function, builtins.differs, failing).isdisjoint(waiting):
+    failing = frozenset(label for label, lines in blocks if any(x.callee == _ERROR for x in lines))
+    if not divergence(blocks, builtins.differs, failing).blocks.isdisjoint(waiting):
         raise _unsupported(
             kernel,
             "a barrier or an exchange between lanes that some threads of a block may not reach "
