@@ -14,6 +14,7 @@ import numpy as np
 from numba import cuda, float32, njit, prange
 
 import graphjit as gj
+from graphjit.backends.cpu.pool import default_num_threads
 
 from .report import Row, Time, finish, interleaved, machine, summary
 
@@ -85,6 +86,13 @@ def increment(x):
     x[0] += 1
 
 
+@cuda.jit
+def halve(x):
+    i = cuda.grid(1)
+    if i < x.size:
+        x[i] *= float32(0.5)
+
+
 def measure_axpy() -> Row:
     x = np.random.default_rng(0).random(1_000_000, np.float32)
     a, y, mine = np.float32(2), np.zeros_like(x), gj.zeros(x.size, dtype=np.float32)
@@ -154,8 +162,9 @@ def measure_replay(launches: int = 100) -> Row:
         for _ in range(count):
             increment[1, 1](x)
 
-    short = gj.graphed(lambda x: chain(x, 1))
-    long = gj.graphed(lambda x: chain(x, launches + 1))
+    # Fused, they would be one launch.
+    short = gj.graphed(lambda x: chain(x, 1), optimize=False)
+    long = gj.graphed(lambda x: chain(x, launches + 1), optimize=False)
     samples = []
     for _ in range(11):
         times = interleaved(
@@ -166,6 +175,28 @@ def measure_replay(launches: int = 100) -> Row:
         )
         samples.append((times["long"].least - times["short"].least) / launches)
     return Row(f"one more launch in a replay of {launches}", summary(samples) * 1e6, "us", limit=2)
+
+
+def measure_chains(chains: int = 8, launches: int = 50) -> Row:
+    """Independent chains, written one after another, against one of them."""
+
+    @gj.graphed(optimize=False)
+    def run(*arrays: Any) -> None:
+        for x in arrays:
+            for _ in range(launches):
+                halve[-(-x.size // BLOCK), BLOCK](x)
+
+    arrays = [gj.ones(4096, dtype=np.float32) for _ in range(chains)]
+    run(*arrays)
+    for x in arrays:
+        np.testing.assert_array_equal(x.copy_to_host(), np.float32(0.5**launches))
+    times = interleaved(
+        {"chains": lambda: run(*arrays), "one chain": lambda: run(arrays[0])},
+        rounds=101,
+        sync=gj.synchronize,
+    )
+    name = f"{chains} chains of {launches} small launches, {default_num_threads()} threads"
+    return _milliseconds(name, times, 1.4 * max(1, chains / default_num_threads()))
 
 
 def new_kernel(step: int) -> Callable[[Any], None]:
@@ -206,6 +237,7 @@ def main() -> int:
             measure_stencil(),
             measure_block_sums(),
             measure_replay(),
+            measure_chains(),
             measure_first_call(),
         ]
     return finish(rows, where)

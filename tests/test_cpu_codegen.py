@@ -595,3 +595,39 @@ def test_a_loop_uses_no_more_stack_with_each_iteration():
         out = gj.zeros(1, np.float16)
         kernel[1, 1](gj.array(x), out, 3_000_000)
         assert out.copy_to_host()[0] == 5
+
+
+@cuda.jit
+def all_pairs(x, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        total = 0.0
+        for j in range(x.size):
+            total += abs(x[i] - x[j])
+        out[i] = total
+
+
+@cuda.jit
+def neighbours_in_block(x, out):
+    shared = cuda.shared.array(256, types.float64)
+    t = cuda.threadIdx.x
+    shared[t] = x[t]
+    cuda.syncthreads()
+    out[t] = shared[255 - t]
+
+
+@cuda.jit
+def one_sum(x, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        out[i] = x[i] + 1
+
+
+def test_a_thread_that_loops_is_taken_to_have_much_to_do():
+    x = np.zeros(256)
+    works = [
+        compile_kernel(ir_of(kernel, x, x)).work
+        for kernel in (one_sum, neighbours_in_block, all_pairs)
+    ]
+    assert works[0] == works[1] == 1
+    assert works[2] >= 64

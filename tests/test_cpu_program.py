@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 from graphjit.backends.cpu import pool as pool_module
+from graphjit.backends.cpu.items import MIN_PARALLEL_WORK, Step
 from graphjit.backends.cpu.native import compile_ir, prelude
 from graphjit.backends.cpu.pool import Pool, default_num_threads
-from graphjit.backends.cpu.program import MIN_PARALLEL_WORK, Program, Step
+from graphjit.backends.cpu.program import Program
 from graphjit.kernel.packing import ParamImage, Relocation
 
 SIGNATURE = "(ptr %params, ptr %dims, i64 %begin, i64 %end, ptr %scratch, i32 %shared)"

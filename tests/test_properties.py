@@ -34,6 +34,11 @@ class Eager:
     def shift(x, out):
         out[...] = np.resize(np.roll(x, -1), out.size) + 1
 
+    @staticmethod
+    def copy(x, out):
+        # NumPy 2.4 copies x[:n] to x[::2] front to back, over what it has not read yet.
+        out[...] = x.copy()
+
     empty = staticmethod(np.zeros)
 
 
@@ -55,6 +60,10 @@ class Traced:
     @staticmethod
     def shift(x, out):
         shift[grid(out.size, 8), 8](x, out)
+
+    @staticmethod
+    def copy(x, out):
+        out[...] = x
 
     empty = staticmethod(gj.zeros)
 
@@ -79,7 +88,7 @@ def run(ops: Any, program: list[tuple[Any, ...]], arrays: list[Any], k: Any) -> 
             ops.shift(a, c)
         elif op == "copy":
             n = min(a.size, b.size)
-            a[:n] = b[:n]
+            ops.copy(b[:n], a[:n])
         elif op == "fill":
             a[...] = k
     return arrays

@@ -31,6 +31,7 @@ from graphjit.backends.cpu.runtime import (
     exists,
     is_host_intrinsic,
 )
+from graphjit.backends.cpu.work import thread_work
 from graphjit.kernel.device_runtime import (
     TEMPLATE,
     assembly_as_call,
@@ -69,6 +70,8 @@ class NativeKernel:
         Whether all threads of a block are known to come to each wait together.
     static_shared : int
         Bytes of static shared memory.
+    work : int
+        A guess at the nanoseconds that one thread takes.
     """
 
     name: str
@@ -76,6 +79,7 @@ class NativeKernel:
     has_barriers: bool
     lockstep: bool
     static_shared: int
+    work: int
     _layout: Layout = field(repr=False)
     _engine: Any = field(repr=False)
 
@@ -166,9 +170,9 @@ def _compile(kernel: KernelIR, fast_axis: str) -> NativeKernel:
         _define_collectives(module, waits, machine)
         function = module.get_function(kernel.entry)
     name_values(function)
-    uniform = None
+    uniform, original = None, str(function)
     if waits:
-        uniform = uniform_values(read_blocks(function, str(function)))
+        uniform = uniform_values(read_blocks(function, original))
         simplify(module, machine, "register_to_memory")
     text = str(module)
     before, body, after = _split(text, kernel.entry)
@@ -194,6 +198,7 @@ def _compile(kernel: KernelIR, fast_axis: str) -> NativeKernel:
         bool(parts.kinds),
         parts.lockstep,
         shared,
+        thread_work(original),
         layout,
         engine,
     )

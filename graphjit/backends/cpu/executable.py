@@ -14,6 +14,7 @@ from graphjit._layout import Layout
 from graphjit._locks import Turn
 from graphjit.backends.binding_stats import BindingStats
 from graphjit.backends.cpu.memory import HostMemory, view_at
+from graphjit.backends.cpu.pool import default_pool
 from graphjit.backends.cpu.program import Program, slots_for
 from graphjit.backends.cpu.steps import Steps
 from graphjit.backends.executable import Executable, Pointers
@@ -41,7 +42,9 @@ class CPUExecutable(Executable):
         self._scalar_words = ScalarWords(schedule.scalars)
         self._arena = HostMemory(schedule.arena.nbytes)
         slot_buffer = slots_for(schedule.words)
-        steps = Steps(schedule, ctypes.addressof(slot_buffer), self._arena.address)
+        threads = default_pool().num_threads
+        slots = ctypes.addressof(slot_buffer)
+        steps = Steps(schedule, slots, self._arena.address, threads)
         self._kernels = steps.kept
         failure = schedule.failure if schedule.has_state else -1
         self._program = Program(

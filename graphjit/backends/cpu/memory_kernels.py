@@ -6,8 +6,8 @@ import math
 import struct
 
 from graphjit._layout import Layout
+from graphjit.backends.cpu.items import Step
 from graphjit.backends.cpu.memory_native import MAX_AXES, native_memory_kernels
-from graphjit.backends.cpu.program import Step
 from graphjit.kernel.packing import Address, ParamImage, Relocation
 
 _BLOCK_BYTES = 16_384

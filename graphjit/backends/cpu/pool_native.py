@@ -12,6 +12,7 @@ import functools
 from typing import Any
 
 from graphjit.backends.cpu.native import compile_ir, prelude
+from graphjit.backends.cpu.sleep_native import SLEEP_IR
 
 ENTRY_SIZE = 64
 HEADER_SIZE = 256
@@ -27,110 +28,16 @@ _YIELD_NS = 40_000
 TYPES = """
 ; state: 0 awake, 1 asleep or about to be; whoever changes 1 to 0 owes the lock a release
 %Entry = type { i32, i32, ptr, ptr, [40 x i8] }            ; state, -, lock, scratch
-; function, params, dims, blocks, blocks a chunk, chunks, shared, late relocations and their number
+; function, params, dims, blocks, blocks a chunk, chunks, shared, late relocations and their number;
+; without a function, params are as many tasks as there are chunks
 %Record = type { ptr, ptr, [6 x i32], i64, i64, i32, i32, ptr, i64 }
+%Task = type { ptr, i64 }                                ; first part, parts
+%Part = type { ptr, i64, i64 }                           ; record, blocks: first, one after last
 %Pool = type { i64, [56 x i8], ptr, [56 x i8], i64, [56 x i8], i32, i32, i32, [52 x i8],
                [0 x %Entry] }    ; word; record; chunks done; sleepers, stop, workers; entries
 """
 
 _POOL_IR = """
-define internal ptr @entry_of(ptr %pool, i32 %index) alwaysinline {
-  %e = getelementptr %Pool, ptr %pool, i32 0, i32 10, i32 %index
-  ret ptr %e
-}
-
-define internal ptr @caller_of(ptr %pool) alwaysinline {
-  %wp = getelementptr %Pool, ptr %pool, i32 0, i32 8
-  %n = load i32, ptr %wp
-  %e = call ptr @entry_of(ptr %pool, i32 %n)
-  ret ptr %e
-}
-
-define internal i32 @left(ptr %pool) alwaysinline {
-  %w = load atomic i64, ptr %pool seq_cst, align 8
-  %r = trunc i64 %w to i32
-  ret i32 %r
-}
-
-define internal void @announce_sleep(ptr %pool, ptr %e) {
-  %sp = getelementptr %Pool, ptr %pool, i32 0, i32 6
-  %old = atomicrmw add ptr %sp, i32 1 seq_cst
-  store atomic i32 1, ptr %e seq_cst, align 4
-  ret void
-}
-
-; True where this call ended the sleep of `e` (or its intention to sleep).
-define internal i1 @end_sleep(ptr %pool, ptr %e) {
-  %s = load atomic i32, ptr %e seq_cst, align 4
-  %asleep = icmp eq i32 %s, 1
-  br i1 %asleep, label %try, label %no
-try:
-  %c = cmpxchg ptr %e, i32 1, i32 0 seq_cst seq_cst
-  %ok = extractvalue {i32, i1} %c, 1
-  br i1 %ok, label %yes, label %no
-yes:
-  %sp = getelementptr %Pool, ptr %pool, i32 0, i32 6
-  %old = atomicrmw sub ptr %sp, i32 1 seq_cst
-  ret i1 true
-no:
-  ret i1 false
-}
-
-define internal ptr @lock_of(ptr %e) alwaysinline {
-  %lp = getelementptr %Entry, ptr %e, i32 0, i32 2
-  %l = load ptr, ptr %lp
-  ret ptr %l
-}
-
-define internal i1 @rouse(ptr %pool, ptr %e) {
-  %mine = call i1 @end_sleep(ptr %pool, ptr %e)
-  br i1 %mine, label %wake, label %out
-wake:
-  %l = call ptr @lock_of(ptr %e)
-  call void @graphjit_lock_release(ptr %l)
-  br label %out
-out:
-  ret i1 %mine
-}
-
-; Take back an announced sleep. Where someone was quicker, their release must be consumed.
-define internal void @retract_sleep(ptr %pool, ptr %e) {
-  %mine = call i1 @end_sleep(ptr %pool, ptr %e)
-  br i1 %mine, label %out, label %consume
-consume:
-  %l = call ptr @lock_of(ptr %e)
-  %r = call i32 @graphjit_lock_acquire(ptr %l, i32 1)
-  br label %out
-out:
-  ret void
-}
-
-define internal void @wake(ptr %pool, i32 %limit) {
-entry:
-  %sp = getelementptr %Pool, ptr %pool, i32 0, i32 6
-  %s = load atomic i32, ptr %sp seq_cst, align 4
-  %wp = getelementptr %Pool, ptr %pool, i32 0, i32 8
-  %n = load i32, ptr %wp
-  %any = icmp sgt i32 %s, 0
-  br i1 %any, label %loop, label %out
-loop:
-  %i = phi i32 [ 0, %entry ], [ %i1, %next ]
-  %more = phi i32 [ %limit, %entry ], [ %more1, %next ]
-  %in = icmp slt i32 %i, %n
-  %want = icmp sgt i32 %more, 0
-  %go = and i1 %in, %want
-  br i1 %go, label %next, label %out
-next:
-  %e = call ptr @entry_of(ptr %pool, i32 %i)
-  %woke = call i1 @rouse(ptr %pool, ptr %e)
-  %w = zext i1 %woke to i32
-  %more1 = sub i32 %more, %w
-  %i1 = add i32 %i, 1
-  br label %loop
-out:
-  ret void
-}
-
 ; Claim and run one chunk of the published job; false where there is none.
 define internal i1 @help(ptr %pool, ptr %e) {
 entry:
@@ -165,11 +72,41 @@ run:
   %scratch = load ptr, ptr %scp
   %i = sub i32 %chunks, %r
   %i64 = zext i32 %i to i64
+  %several = icmp eq ptr %f, null
+  br i1 %several, label %task, label %chunk.of
+task:
+  %tp = getelementptr %Task, ptr %params, i64 %i64
+  %part0 = load ptr, ptr %tp
+  %tnp = getelementptr %Task, ptr %tp, i32 0, i32 1
+  %parts = load i64, ptr %tnp
+  br label %part
+part:
+  %k = phi i64 [ 0, %task ], [ %k1, %part ]
+  %part.p = getelementptr %Part, ptr %part0, i64 %k
+  %own = load ptr, ptr %part.p
+  %obp = getelementptr %Part, ptr %part.p, i32 0, i32 1
+  %own.begin = load i64, ptr %obp
+  %oep = getelementptr %Part, ptr %part.p, i32 0, i32 2
+  %own.end = load i64, ptr %oep
+  %own.f = load ptr, ptr %own
+  %opp = getelementptr %Record, ptr %own, i32 0, i32 1
+  %own.params = load ptr, ptr %opp
+  %own.dims = getelementptr %Record, ptr %own, i32 0, i32 2
+  %odp = getelementptr %Record, ptr %own, i32 0, i32 6
+  %own.shared = load i32, ptr %odp
+  call void %own.f(ptr %own.params, ptr %own.dims, i64 %own.begin, i64 %own.end, ptr %scratch,
+      i32 %own.shared)
+  %k1 = add i64 %k, 1
+  %more = icmp slt i64 %k1, %parts
+  br i1 %more, label %part, label %ran
+chunk.of:
   %begin = mul i64 %i64, %chunk
   %end0 = add i64 %begin, %chunk
   %over = icmp sgt i64 %end0, %blocks
   %end = select i1 %over, i64 %blocks, i64 %end0
   call void %f(ptr %params, ptr %dims, i64 %begin, i64 %end, ptr %scratch, i32 %shared)
+  br label %ran
+ran:
   %donep = getelementptr %Pool, ptr %pool, i32 0, i32 4
   %d = atomicrmw add ptr %donep, i64 1 seq_cst  ; from here on the record may be gone
   %d1 = add i64 %d, 1
@@ -404,7 +341,7 @@ class NativePool:
     """The pool's native functions."""
 
     def __init__(self) -> None:
-        text = prelude() + TYPES + _POOL_IR
+        text = prelude() + TYPES + SLEEP_IR + _POOL_IR
         for name, value in (("SPIN_NS", _SPIN_NS), ("YIELD_NS", _YIELD_NS)):
             text = text.replace(name, str(value))
         names = ("worker", "run", "cancel", "stop")

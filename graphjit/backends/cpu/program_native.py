@@ -159,6 +159,11 @@ SIZES = (8, 4, 2, 1)
 PROGRAM = struct.Struct("=QqqqQQq")
 RECORD = struct.Struct("=QQ6iqqiiQq")
 RELOCATION = struct.Struct("=QQqq")
+TASK = struct.Struct("=Qq")
+PART = struct.Struct("=Qqq")
+PROGRAM_RELOCATIONS = 40
+RECORD_PARAMS = 8
+RECORD_LATE = 64
 CURSOR = struct.Struct("=qqQ")
 CALLS = 2
 """What the replay returns where Python is to be called."""

@@ -12,9 +12,10 @@ from graphjit._device_control import HostCall, Scheduled, Switch, Update, While
 from graphjit._layout import Layout
 from graphjit._nodes import Copy, Fill, Launch, View
 from graphjit.backends.cpu.codegen import NativeKernel, check_kernel, compile_kernel
+from graphjit.backends.cpu.items import Call, Item, Step
 from graphjit.backends.cpu.memory import view_at
 from graphjit.backends.cpu.memory_kernels import copy_step, fill_step
-from graphjit.backends.cpu.program import Call, Item, Step
+from graphjit.backends.cpu.overlap import overlapped
 from graphjit.kernel.access import fast_axis
 from graphjit.kernel.generated import GeneratedLaunch
 from graphjit.kernel.ir import KernelIR
@@ -39,9 +40,11 @@ class Steps:
         What to run.
     slots, arena : int
         Addresses of the slots and of the temporaries.
+    threads : int
+        How many threads there are for them.
     """
 
-    def __init__(self, schedule: Schedule, slots: int, arena: int) -> None:
+    def __init__(self, schedule: Schedule, slots: int, arena: int, threads: int) -> None:
         self._schedule = schedule
         self._slots = Address(len(schedule.externals), slots - arena)
         # What keeps their code loaded.
@@ -52,7 +55,8 @@ class Steps:
         for item in flat:
             places.append(len(self.items))
             if isinstance(item, Run):
-                self.items += map(self._step, item.order.nodes)
+                steps = [self._step(node) for node in item.order.nodes]
+                self.items += overlapped(steps, item.order.hazards.edges, threads)
             elif isinstance(item, HostCall):
                 self.items.append(Call(self._calling(item)))
             else:
@@ -98,7 +102,7 @@ class Steps:
             launch.shared_bytes,
             native.scratch_bytes(threads, launch.shared_bytes),
             launch.kernel.name,
-            math.prod(launch.grid) * threads,
+            math.prod(launch.grid) * threads * native.work,
         )
 
 
