@@ -363,10 +363,11 @@ def graphed(
     optimize : bool, str or sequence of str
         What may be made of the recorded launches: everything (True), nothing (False), or some of
         "copies", by which readers of a copy read the original where that stays as it is,
-        "dead_work", by which work that nobody sees is left out (see `Lowered.removed`), "fusion",
-        by which launches over the same grid become one if each thread reads only what it wrote
-        itself (see `Lowered.fusion_report`), and "programmatic_launch", by which GPUs of compute
-        capability 9 and up launch a kernel while the one that it waits for still runs.
+        "dead_work", by which work that nobody sees is left out, "constants", by which what
+        depends on nothing that changes is computed once (see `Lowered.removed` for all three),
+        "fusion", by which launches over the same grid become one if each thread reads only what it
+        wrote itself (see `Lowered.fusion_report`), and "programmatic_launch", by which GPUs of
+        compute capability 9 and up launch a kernel while the one that it waits for still runs.
     reuse_from : int
         Temporaries of at least so many bytes, 16 MiB if not given, take over each other's memory
         even if what uses them could run at the same time, and then must not.

@@ -16,7 +16,7 @@ class MemoryAnalysis:
     Parameters
     ----------
     arguments, closures, results : int
-        Arrays that a call is given, closes over and makes.
+        Arrays that a call is given, closes over and makes. What is computed once is closed over.
     arena : int
         What all temporaries take together.
     least : int

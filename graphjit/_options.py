@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graphjit.schedule.schedule import REUSE_FROM
 
-PASSES = ("copies", "dead_work", "fusion", "programmatic_launch")
+PASSES = ("copies", "dead_work", "constants", "fusion", "programmatic_launch")
 """What `optimize` may name."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import weakref
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from graphjit._inputs import Input
 from graphjit._location import called_at
 from graphjit._locks import make_lock
 from graphjit._memory_analysis import MemoryAnalysis, analyse
-from graphjit._nodes import ScalarRef
+from graphjit._nodes import Access, ScalarRef
 from graphjit._options import Options
 from graphjit._replay import (
     ARGUMENT,
@@ -38,41 +39,18 @@ from graphjit._replay import (
     Replay,
     Result,
 )
+from graphjit._result_leaves import ArgumentLeaf, DynamicLeaf, FixedLeaf, ResultLeaf
 from graphjit._signature import Key, Signature
 from graphjit._static_results import StaticResults
 from graphjit.backends.binding_stats import BindingStats
 from graphjit.schedule.schedule import Schedule, schedule
+from graphjit.transforms.constants import without_constants
 from graphjit.transforms.control import lower_control
 from graphjit.transforms.copies import without_copies
 from graphjit.transforms.dead_work import without_dead_work
 from graphjit.transforms.fusion import fuse
 from graphjit.transforms.fusion_report import FusionReport
 from graphjit.transforms.removed import Removed
-
-
-@dataclass(frozen=True)
-class DynamicLeaf:
-    """A result leaf that the graph computes: its place in `Graph.outputs`."""
-
-    index: int
-
-
-@dataclass(frozen=True)
-class ArgumentLeaf:
-    """A result leaf that is an argument itself: its place among the argument leaves."""
-
-    index: int
-
-
-@dataclass(frozen=True, eq=False)
-class FixedLeaf:
-    """A result leaf that doesn't depend on the arguments.
-
-    An array that the function made is copied for each call; one it closes over is itself.
-    """
-
-    value: Any
-    copied: bool
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,7 +80,7 @@ class Traced:
     signature: Signature
     options: Options
     _out_tree: Any
-    _out_leaves: tuple[DynamicLeaf | ArgumentLeaf | FixedLeaf, ...]
+    _out_leaves: tuple[ResultLeaf, ...]
 
     def __repr__(self) -> str:
         return f"<Traced {self.graph.name}: {len(self.graph.nodes)} nodes>"
@@ -135,9 +113,13 @@ class Traced:
             if name in self.options.optimize:
                 graph, more = without(graph)
                 removed += more
+        constant = None
+        if "constants" in self.options.optimize:
+            graph, constant, more = without_constants(graph)
+            removed += more
         plan, report = self.schedule(graph)
         backends.get(device.backend).check(plan)
-        return Lowered(self, graph, plan, removed, report)
+        return Lowered(self, graph, constant, plan, removed, report)
 
     def schedule(self, graph: Graph, overlaps: Overlaps = ()) -> tuple[Schedule, FusionReport]:
         """How the graph runs where these arguments overlap.
@@ -171,6 +153,8 @@ class Lowered:
         Where it comes from.
     graph : Graph
         Its graph, with loops and branches as devices run them.
+    constant : Graph or None
+        What is computed once, when the function is compiled.
     schedule : Schedule
         How it runs when no arguments overlap.
     removed : tuple of Removed
@@ -179,6 +163,7 @@ class Lowered:
 
     traced: Traced
     graph: Graph
+    constant: Graph | None
     schedule: Schedule
     removed: tuple[Removed, ...]
     _report: FusionReport
@@ -262,9 +247,9 @@ class Compiled:
         self._closed = False
         externals = lowered.schedule.externals
         given = externals[: len(externals) - len(graph.results)]
-        self.binding = Binding(
-            graph, given, self.traced.closures, self.traced.key.avals, self._device
-        )
+        self._constants = self._compute_constants()
+        closures = {**self.traced.closures, **self._constants}
+        self.binding = Binding(graph, given, closures, self.traced.key.avals, self._device)
         self.replay = self._make_replay()
 
     def __repr__(self) -> str:
@@ -298,10 +283,33 @@ class Compiled:
         staged.finish()
         return result
 
+    def _compute_constants(self) -> dict[int, Array]:
+        """What is the same at every call, by buffer."""
+        graph = self.lowered.constant
+        if graph is None:
+            return {}
+        buffers = [output.view.buffer for output in graph.outputs if isinstance(output, Access)]
+        leaves = tuple(map(DynamicLeaf, range(len(buffers))))
+        key, options = self.traced.key, self.traced.options
+        traced = dataclasses.replace(
+            self.traced,
+            graph=graph,
+            key=dataclasses.replace(key, tree=_tree(()), avals=(), names=()),
+            closures={},
+            options=Options(
+                reuse_from=options.reuse_from, optimize=options.optimize - {"constants"}
+            ),
+            _out_tree=_tree(leaves),
+            _out_leaves=leaves,
+        )
+        return dict(zip(buffers, traced.lower().compile().run((), ()), strict=True))
+
     @property
     def nbytes(self) -> int:
-        """Bytes of device memory that the executables own, besides arguments and results."""
-        return sum(executable.nbytes for executable in list(self._executables.values()))
+        """Bytes of device memory that it owns, besides arguments and results."""
+        executables = list(self._executables.values())
+        owners = [*executables, *self._constants.values()]
+        return sum(int(owner.nbytes) for owner in owners)
 
     def binding_stats(self) -> BindingStats:
         """How the calls so far were bound to their memory.
@@ -395,7 +403,7 @@ class Compiled:
             entry for entry in self.binding.inputs if key.names[paths[entry.leaf][0]] in names
         )
 
-    def _result(self, leaf: DynamicLeaf | ArgumentLeaf | FixedLeaf) -> Result:
+    def _result(self, leaf: ResultLeaf) -> Result:
         """What makes one leaf of the result."""
         if isinstance(leaf, FixedLeaf):
             return Result(COPIED if leaf.copied else FIXED, value=leaf.value)
@@ -413,3 +421,9 @@ class Compiled:
             return Result(ARGUMENT_VIEW, source.leaf, source.low + view.offset, aval)
         place, low = binding.closure_of[view.buffer]
         return Result(CLOSURE_VIEW, place, low + view.offset, aval)
+
+
+def _tree(leaves: tuple[Any, ...]) -> Any:
+    """The structure of a tuple of leaves."""
+    structure: Any = optree.tree_structure
+    return structure(leaves)

@@ -16,8 +16,9 @@ from graphjit._names import guards_of
 from graphjit._options import Options
 from graphjit._pytrees import NAMESPACE, flatten
 from graphjit._refusals import refused_by_others
+from graphjit._result_leaves import ArgumentLeaf, DynamicLeaf, FixedLeaf
 from graphjit._signature import Arguments, Key, Signature
-from graphjit._stages import ArgumentLeaf, DynamicLeaf, FixedLeaf, Traced
+from graphjit._stages import Traced
 from graphjit._trace import Trace
 from graphjit._tracers import Tracer
 

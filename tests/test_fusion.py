@@ -518,8 +518,8 @@ def test_fusion_is_an_option():
     assert len(gj.graphed(f, optimize=("fusion",)).lower(x).schedule.nodes) == 1
     assert str(gj.graphed(f, optimize=False).lower(x).fusion_report()) == "nothing to fuse"
     message = (
-        "optimize is True, False or some of copies, dead_work, fusion, programmatic_launch, "
-        "not 'magic'"
+        "optimize is True, False or some of copies, dead_work, constants, fusion, "
+        "programmatic_launch, not 'magic'"
     )
     with pytest.raises(ValueError, match=message):
         gj.graphed(f, optimize=("fusion", "magic"))
